@@ -52,7 +52,7 @@ def _words() -> Iterator[str]:
             yield from _WORD.findall(path.read_text())
 
 
-def test_a_name_in_backticks_stands_in_the_code() -> None:
+def test_a_name_in_backticks_exists_in_the_code() -> None:
     settings = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields}
     words = set(_words()) | FOREIGN | settings
     named = [

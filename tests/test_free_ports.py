@@ -6,20 +6,20 @@ from pathlib import Path
 from tests.support.world import FREE_PORTS, free_port
 
 
-def test_a_port_is_none_that_the_system_hands_out_and_none_that_was_found_before() -> None:
+def test_a_free_port_is_outside_the_ephemeral_range_and_not_returned_twice() -> None:
     handed_out = Path("/proc/sys/net/ipv4/ip_local_port_range").read_text().split()
     ports = [free_port() for _ in range(50)]
     assert max(ports) < int(handed_out[0])
     assert len(set(ports)) == 50
 
 
-def test_a_port_that_is_listened_on_is_not_found() -> None:
+def test_a_port_in_use_is_not_returned() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as listener:
         taken = listener.getsockname()[1]
         assert taken not in {free_port() for _ in range(200)}
 
 
-def test_a_port_is_none_that_browsers_refuse_to_open() -> None:
+def test_a_port_that_browsers_block_is_not_returned() -> None:
     refused = {1719, 1720, 1723, 2049, 3659, 4045, 4190, 5060, 5061, 6000, 6566, 6679, 6697, 10080}
     assert refused.isdisjoint(FREE_PORTS)
     assert {*range(6665, 6670)}.isdisjoint(FREE_PORTS)

@@ -14,19 +14,19 @@ def _forget_a_socket() -> None:
     forgotten.append(forgotten)  # a cycle: only a collection finds it
 
 
-def test_a_socket_that_was_left_open_is_found_when_the_test_ends() -> None:
+def test_an_open_socket_is_detected_when_the_test_ends() -> None:
     _forget_a_socket()
     [leak] = collect_leaks()
     assert "unclosed <socket.socket" in leak
 
 
-def test_what_was_closed_is_no_leak() -> None:
+def test_a_closed_socket_is_not_a_leak() -> None:
     with socket.socket():
         pass
     assert collect_leaks() == []
 
 
-def test_a_stopped_server_leaves_nothing_open_whatever_its_callers_do() -> None:
+def test_a_stopped_server_leaves_no_connections_open_whatever_its_clients_do() -> None:
     """Idle connections, connections that were just accepted, and a handler that never ends."""
 
     async def handle(reader: asyncio.StreamReader, _: asyncio.StreamWriter) -> None:
@@ -44,7 +44,7 @@ def test_a_stopped_server_leaves_nothing_open_whatever_its_callers_do() -> None:
 
 
 @pytest.mark.parametrize("turns", range(5))
-def test_an_http_server_that_ends_closes_what_it_has_just_accepted(turns: int) -> None:
+def test_a_stopped_http_server_closes_connections_that_it_has_just_accepted(turns: int) -> None:
     async def play() -> None:
         runner = web.AppRunner(web.Application(), shutdown_timeout=0.1)
         await runner.setup()

@@ -3,6 +3,6 @@
 import pytest
 
 
-def test_test_processes_take_files_in_the_order_of_collection(pytestconfig: pytest.Config) -> None:
+def test_test_processes_run_files_in_collection_order(pytestconfig: pytest.Config) -> None:
     """By default, xdist starts with files that have many tests, so the longest test starts last."""
     assert pytestconfig.getoption("loadscopereorder") is False

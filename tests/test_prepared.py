@@ -40,7 +40,7 @@ def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
     )  # fmt: skip
 
 
-def test_a_folder_without_its_tools_says_which_command_installs_them(bare: Path) -> None:
+def test_a_folder_without_its_tools_names_the_command_that_installs_them(bare: Path) -> None:
     # Without a database, which takes a while to start.
     ended = run(bare, "--collect-only", *(f"tests/{path}" for path in NEEDS))
     said = ended.stdout + ended.stderr
@@ -53,7 +53,7 @@ def test_a_folder_without_its_tools_says_which_command_installs_them(bare: Path)
     assert "Traceback" not in said
 
 
-def test_beside_others_a_test_without_its_tools_fails_in_one_line(bare: Path) -> None:
+def test_a_single_test_without_its_tools_fails_with_one_line(bare: Path) -> None:
     ended = run(bare, "tests/runtime/test_caches.py", "tests/tools/test_browser_check.py")
     assert ended.returncode == pytest.ExitCode.TESTS_FAILED, ended.stdout
     assert f"Run `{COMMAND}` first." in ended.stdout
@@ -61,7 +61,7 @@ def test_beside_others_a_test_without_its_tools_fails_in_one_line(bare: Path) ->
     assert "passed" in ended.stdout
 
 
-def test_every_test_that_runs_these_tools_is_in_the_table() -> None:
+def test_every_test_that_needs_these_tools_is_in_the_table() -> None:
     using = {
         file.relative_to(_TESTS).as_posix()
         for file in _TESTS.rglob("test_*.py")
@@ -71,7 +71,7 @@ def test_every_test_that_runs_these_tools_is_in_the_table() -> None:
     assert using - listed == _RUN_NONE & using
 
 
-def test_the_command_is_one_of_the_makefile_and_of_the_guide() -> None:
+def test_the_command_exists_in_the_makefile_and_the_guide() -> None:
     target = COMMAND.removeprefix("make ")
     assert re.search(rf"^{target}:.* ## ", (_ROOT / "Makefile").read_text(), re.MULTILINE)
     assert f"`{COMMAND}`" in (_ROOT / "CONTRIBUTING.md").read_text()

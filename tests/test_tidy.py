@@ -81,7 +81,7 @@ TRACKED = _tracked()
 
 
 @pytest.mark.parametrize("path", FILES, ids=_name)
-def test_a_module_says_what_it_is_and_keeps_its_size(path: Path) -> None:
+def test_every_module_has_a_docstring_and_a_limited_size(path: Path) -> None:
     text = path.read_text()
     said = ast.get_docstring(_tree(path))
     assert said, "a module opens with one sentence that says what it is"
@@ -95,12 +95,12 @@ def test_a_module_says_what_it_is_and_keeps_its_size(path: Path) -> None:
     assert long == {}
 
 
-def test_the_package_is_looked_at() -> None:
+def test_the_package_is_not_empty() -> None:
     assert len(FILES) > 50
     assert len(TRACKED) > len(FILES)
 
 
-def test_a_folder_has_few_entries() -> None:
+def test_a_folder_has_a_limited_number_of_entries() -> None:
     """The package itself has an entry for each subpackage."""
     folders = {path.parent for path in FILES} - {PACKAGE}
     entries = {
@@ -152,7 +152,7 @@ def _level(path: Path) -> int:
     return 3 if path.name.endswith(("operations.py", "routes.py")) else 2
 
 
-def test_a_trade_has_an_order_models_stores_use_cases_operations_and_routes() -> None:
+def test_layers_of_a_trade_import_only_lower_layers() -> None:
     upwards = [
         f"{_name(path)} imports {imported.name}"
         for path in sorted(PACKAGE.glob("*/**/*.py"))
@@ -188,7 +188,7 @@ def _float_uses(path: Path) -> Iterator[str]:
                 yield f"{_name(path)}:{node.lineno} {named}"
 
 
-def test_the_rules_know_no_float_but_seconds() -> None:
+def test_only_seconds_are_floats_in_the_rules() -> None:
     """Webhooks have no amounts, but the jitter of their retries is a fraction."""
     paths = (
         *sorted((PACKAGE / "core").glob("*.py")),
@@ -208,7 +208,7 @@ def _statements(path: Path) -> str:
 
 
 @pytest.mark.parametrize("words", [UNFINISHED, WORKSHOP], ids=["unfinished", "workshop"])
-def test_some_words_stand_nowhere(words: re.Pattern[str]) -> None:
+def test_forbidden_words_are_not_used(words: re.Pattern[str]) -> None:
     found = [
         f"{_name(path)}:{number}: {line.strip()[:80]}"
         for path in TRACKED
@@ -218,14 +218,14 @@ def test_some_words_stand_nowhere(words: re.Pattern[str]) -> None:
     assert found == []
 
 
-def test_each_migration_has_a_number_of_its_own() -> None:
+def test_each_migration_has_a_unique_number() -> None:
     names = [path.name for path in sorted((PACKAGE / "db" / "migrations").iterdir())]
     assert names[0].startswith("0001_")
     assert [name for name in names if not re.fullmatch(r"[0-9]{4}_[a-z0-9_]+\.sql", name)] == []
     assert len({name[:4] for name in names}) == len(names)
 
 
-def test_a_status_is_written_in_one_place() -> None:
+def test_a_payment_status_is_written_in_a_single_place() -> None:
     """Every change uses `apply_transitions`, which is the only caller of `write_changes`."""
     call = re.compile(r"\.write_changes\(")
     writers = [_name(path) for path in FILES if call.search(path.read_text())]
@@ -235,7 +235,7 @@ def test_a_status_is_written_in_one_place() -> None:
     assert updates == ["payintent/payments/store.py"]
 
 
-def test_a_case_is_written_in_one_place() -> None:
+def test_a_case_is_written_in_a_single_place() -> None:
     written = re.compile(r"(?:INSERT INTO|UPDATE) money_case\b")
     writers = [_name(path) for path in FILES if written.search(path.read_text())]
     assert writers == ["payintent/cases/store.py"]
@@ -256,12 +256,12 @@ def _defined_twice(found: Iterator[tuple[Path, ast.stmt]]) -> dict[str, list[str
     return {name: where for name, where in places.items() if len(where) > 1}
 
 
-def test_a_class_has_a_name_of_its_own() -> None:
+def test_class_names_are_unique() -> None:
     found = ((path, node) for path, node in _definitions() if isinstance(node, ast.ClassDef))
     assert _defined_twice(found) == {}
 
 
-def test_a_function_has_a_name_of_its_own_where_it_is_read_without_its_module() -> None:
+def test_names_of_functions_imported_without_their_module_are_unique() -> None:
     """Functions of stores and commands are called with their module."""
     found = (
         (path, node)
@@ -273,7 +273,7 @@ def test_a_function_has_a_name_of_its_own_where_it_is_read_without_its_module() 
     assert _defined_twice(found) == {}
 
 
-def test_an_exception_ends_in_error_and_nothing_else_does() -> None:
+def test_only_the_names_of_exceptions_end_in_error() -> None:
     wrong = []
     for path, node in _definitions():
         if isinstance(node, ast.ClassDef):
@@ -284,7 +284,7 @@ def test_an_exception_ends_in_error_and_nothing_else_does() -> None:
     assert wrong == []
 
 
-def test_only_these_tests_may_be_skipped_and_the_summary_says_why() -> None:
+def test_only_these_tests_may_be_skipped_and_the_summary_shows_the_reason() -> None:
     """Tests that need a chain or a browser fail if it is missing."""
     paths = sorted((ROOT / "tests").rglob("*.py"))
     skipping = {
@@ -331,7 +331,7 @@ def _bindings(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, str, int]]:
         yield from _bindings(node, inner)
 
 
-def test_a_name_says_what_it_names() -> None:
+def test_names_are_descriptive() -> None:
     wrong = [
         f"{_name(path)}:{line} {name}"
         for path in FILES
@@ -367,5 +367,5 @@ def _retired_words(path: Path) -> Iterator[str]:
                 yield f"{_name(path)}:{line} {word}"
 
 
-def test_retired_words_are_in_no_name_docstring_or_comment() -> None:
+def test_retired_words_do_not_occur_in_names_docstrings_or_comments() -> None:
     assert [found for path in FILES for found in _retired_words(path)] == []

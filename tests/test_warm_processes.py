@@ -32,7 +32,7 @@ def environment(tmp_path: Path) -> dict[str, str]:
     return {"PYTHONPATH": str(tmp_path), "WORD": "bird", "PATH": os.environ["PATH"]}
 
 
-def test_it_has_its_own_words_environment_folder_streams_and_status(
+def test_a_forked_command_has_its_own_arguments_environment_folder_and_streams(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
     done = processes.run("warm_example", "3", env=environment, folder=tmp_path)
@@ -40,7 +40,7 @@ def test_it_has_its_own_words_environment_folder_streams_and_status(
     assert done.stdout == f"['3'] {tmp_path} bird \n"
 
 
-def test_a_text_at_its_end_is_an_error_and_a_mistake_a_traceback(
+def test_a_forked_command_reports_exit_messages_and_tracebacks(
     environment: dict[str, str],
 ) -> None:
     done = processes.run("warm_example", "text", env=environment)
@@ -50,7 +50,9 @@ def test_a_text_at_its_end_is_an_error_and_a_mistake_a_traceback(
     assert done.stderr.splitlines()[-1].startswith("ValueError: ")
 
 
-def test_it_is_killed_by_its_number(environment: dict[str, str], tmp_path: Path) -> None:
+def test_a_forked_command_can_be_killed_by_its_process_id(
+    environment: dict[str, str], tmp_path: Path
+) -> None:
     with (tmp_path / "log").open("wb") as log:
         process = processes.start("warm_example", "wait", env=environment, output=log)
     assert process.poll() is None
@@ -70,7 +72,7 @@ os.kill(os.getpid(), signal.SIGKILL)
 """
 
 
-def test_it_ends_with_the_process_of_tests_that_started_it(environment: dict[str, str]) -> None:
+def test_a_forked_command_ends_with_its_test_process(environment: dict[str, str]) -> None:
     command = [sys.executable, "-c", _STARTS_AND_IS_KILLED]
     more = {"PYTHONPATH": f"{environment['PYTHONPATH']}:{Path.cwd()}"}
     killed = subprocess.run(

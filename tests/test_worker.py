@@ -102,7 +102,7 @@ async def _event_ids(world: World) -> list[str]:
 
 
 @pytest.mark.parametrize("frozen", [False, True])
-async def test_work_that_comes_due_during_an_outage_is_done_after_it_and_once(
+async def test_work_that_falls_due_during_an_outage_is_done_once_after_it(
     world: World, worker: Service, proxy: DatabaseProxy, shop: Shop, frozen: bool
 ) -> None:
     world.gateway.answer_inquire = captured(159000, reference="by inquiry")
@@ -134,7 +134,7 @@ async def test_work_that_comes_due_during_an_outage_is_done_after_it_and_once(
     assert {line["event"] for line in lines if "step" in line} == {"step_deferred"}
 
 
-async def test_an_account_with_fifty_calls_under_way_gets_no_more() -> None:
+async def test_an_account_with_fifty_calls_in_flight_gets_no_more_calls() -> None:
     go_on = asyncio.Event()
     claims: list[Sequence[int]] = []
 

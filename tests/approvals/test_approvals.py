@@ -42,7 +42,7 @@ async def _reserved(world: World) -> tuple[Any, Any]:
     return int(row["reserved_minor"]), int(row["reserved_amount"])
 
 
-async def test_those_that_wait_are_found_newest_first(world: World) -> None:
+async def test_refunds_that_need_approval_are_listed_newest_first(world: World) -> None:
     payment, *made = await add_refunds_for_approval(world)
     first, second = (ids.format_id(ids.REFUND, item) for item in made)
 
@@ -64,7 +64,7 @@ async def test_those_that_wait_are_found_newest_first(world: World) -> None:
     assert (await world.perform(ShowRefund(refund_id=first))).failure_reason == "REJECTED"
 
 
-async def test_an_approved_refund_is_due_at_once_and_says_who_agreed(world: World) -> None:
+async def test_an_approved_refund_is_due_immediately_and_names_its_approver(world: World) -> None:
     first, _ = await _waiting(world)
     approved = await world.service.run_operation(ApproveRefund(refund_id=first), _ADA)
     assert (approved.step, approved.approved_by, approved.status) == ("queued", "Ada", "PENDING")
@@ -74,7 +74,7 @@ async def test_an_approved_refund_is_due_at_once_and_says_who_agreed(world: Worl
     assert await _reserved(world) == (18_000, 180)
 
 
-async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -> None:
+async def test_a_rejected_refund_fails_and_releases_its_reservation(world: World) -> None:
     first, second = await _waiting(world)
     rejected = await world.perform(RejectRefund(refund_id=first, note="not theirs"))
     assert (rejected.status, rejected.step, rejected.note) == ("FAILED", "ended", "not theirs")
@@ -89,7 +89,7 @@ async def test_a_rejected_refund_has_failed_and_reserves_nothing(world: World) -
     assert await _reserved(world) == (9_000, 90)
 
 
-async def test_a_queued_refund_can_be_rejected_until_it_may_have_been_sent(world: World) -> None:
+async def test_a_queued_refund_can_be_rejected_unless_it_may_have_been_sent(world: World) -> None:
     world.gateway.answer_refund = NotContacted(detail="no connection")
     for refund_id in await _waiting(world):
         await world.perform(ApproveRefund(refund_id=refund_id))
@@ -112,7 +112,9 @@ async def test_a_queued_refund_can_be_rejected_until_it_may_have_been_sent(world
     assert await _reserved(world) == (9_000, 90)
 
 
-async def test_of_rejecting_and_sending_at_once_one_is_done(world: World) -> None:
+async def test_a_refund_that_is_rejected_while_being_sent_is_either_rejected_or_sent(
+    world: World,
+) -> None:
     for refund_id in await _waiting(world):
         await world.perform(ApproveRefund(refund_id=refund_id))
         rejection = world.perform(RejectRefund(refund_id=refund_id, note="a thief's"))
@@ -123,7 +125,9 @@ async def test_of_rejecting_and_sending_at_once_one_is_done(world: World) -> Non
         assert shown.status == ("SUCCEEDED" if refund_id in sent else "FAILED")
 
 
-async def test_of_approving_and_rejecting_at_once_the_rejection_holds(world: World) -> None:
+async def test_a_refund_that_is_approved_and_rejected_concurrently_is_rejected(
+    world: World,
+) -> None:
     for refund_id in await _waiting(world):
         approved, rejected = await asyncio.gather(
             world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA),
@@ -138,7 +142,7 @@ async def test_of_approving_and_rejecting_at_once_the_rejection_holds(world: Wor
     assert await _reserved(world) == (0, 0)
 
 
-async def test_whoever_approves_waits_for_who_is_busy_with_the_money(world: World) -> None:
+async def test_an_approval_waits_for_a_transaction_that_locks_the_capture(world: World) -> None:
     """Staged: the refund ends in a transaction that is uncommitted when the other one starts."""
     refund_id, _ = await _waiting(world)
     connection = await world.open_connection()
@@ -190,7 +194,7 @@ async def _asked_by(world: World, who: str) -> str:
         ("Grace", replace(_ADA, role=Role.SUPPORT), ErrorCode.FORBIDDEN),
     ],
 )
-async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
+async def test_neither_the_requester_nor_a_terminal_can_approve_a_refund(
     stage: Stage, asked: str, approver: Actor, refused: ErrorCode | None
 ) -> None:
     refund_id = await _asked_by(stage.world, asked)
@@ -204,7 +208,7 @@ async def test_who_asked_does_not_approve_and_a_terminal_is_no_second_person(
     assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"
 
 
-async def test_in_the_sandbox_tokens_are_held_to_the_rule(world: World) -> None:
+async def test_in_the_sandbox_the_rule_applies_to_tokens(world: World) -> None:
     refund_id = await _asked_by(world, "Ada")
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA)

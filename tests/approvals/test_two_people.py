@@ -74,9 +74,7 @@ async def _account(stage: Stage) -> Any:
 
 
 @pytest.mark.parametrize("uses_http", [False, True])
-async def test_exactly_these_operations_wait_for_another_person(
-    stage: Stage, uses_http: bool
-) -> None:
+async def test_exactly_these_operations_need_approval(stage: Stage, uses_http: bool) -> None:
     waiting: set[str] = set()
     for action in EXAMPLES:
         done = await stage.service.submit(stage.example(action), replace(ADA, uses_http=uses_http))
@@ -105,13 +103,13 @@ async def test_exactly_these_operations_wait_for_another_person(
         (ChangeAccount(account_id=1, name="x"), False),
     ],
 )
-async def test_of_some_operations_only_some_fields_need_another_person(
+async def test_some_operations_need_approval_only_for_some_fields(
     stage: Stage, operation: Any, waits: bool
 ) -> None:
     assert isinstance(await stage.service.submit(operation, ADA), Proposal) is waits
 
 
-async def test_a_role_is_raised_by_two_and_lowered_by_one(stage: Stage) -> None:
+async def test_raising_a_role_needs_approval_and_lowering_it_does_not(stage: Stage) -> None:
     eve = stage.known["token"]
     lowered = await stage.service.submit(SetRole(public_id=eve, role=Role.VIEWER), ADA)
     assert lowered.role is Role.VIEWER
@@ -123,7 +121,7 @@ async def test_a_role_is_raised_by_two_and_lowered_by_one(stage: Stage) -> None:
     assert approved.role == "support"
 
 
-async def test_nothing_is_changed_until_another_person_approves(stage: Stage) -> None:
+async def test_nothing_changes_until_another_person_approves(stage: Stage) -> None:
     before = await _account(stage)
     waiting = await _propose(stage, "account.change")
     assert await _account(stage) == before
@@ -145,7 +143,7 @@ async def test_nothing_is_changed_until_another_person_approves(stage: Stage) ->
     )
 
 
-async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage) -> None:
+async def test_a_proposal_describes_the_change_without_secrets(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     account, merchant = stage.known["account"], stage.known["merchant"]
     assert waiting.changes == [
@@ -160,7 +158,7 @@ async def test_it_is_shown_in_words_what_would_change_and_no_secret(stage: Stage
     assert not [row for row in (*rows, *lines) if SECRET in row["row"]]
 
 
-async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None:
+async def test_every_proposal_describes_each_field(stage: Stage) -> None:
     await stage.world.rows("UPDATE merchant SET activation = 'ACTIVE', activated_at = clock()")
     await stage.perform(SetTaxRate(country="TH", rate=Decimal("0.05")))
     for action in sorted(TWO_OVER_HTTP):
@@ -173,7 +171,7 @@ async def test_every_proposal_says_something_of_each_field(stage: Stage) -> None
         assert shown == waiting, action
 
 
-async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -> None:
+async def test_a_proposal_is_compared_with_the_current_state(stage: Stage) -> None:
     change = SetChain(chain="native", refund_approval_above="7")
     waiting = make_proposal_view(await stage.service.submit(change, ADA))
     assert waiting.changes == ["refund_approval_above of native changes from 1000 to 7"]
@@ -182,7 +180,7 @@ async def test_what_it_would_change_is_shown_as_things_stand_now(stage: Stage) -
     assert shown.changes == ["refund_approval_above of native changes from 3 to 7"]
 
 
-async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
+async def test_a_proposer_cannot_approve_the_proposal(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     for actor, words, code in (
@@ -203,7 +201,7 @@ async def test_whoever_proposes_does_not_approve(stage: Stage) -> None:
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
 
 
-async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None:
+async def test_an_operator_who_could_not_approve_a_proposal_cannot_reject_it(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     rejection = Reject(approval_id=waiting.id, note="not theirs")
     finance, words = replace(ALAN, role=Role.FINANCE), "account.change requires the admin role"
@@ -211,7 +209,7 @@ async def test_who_could_not_approve_it_does_not_reject_it(stage: Stage) -> None
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "WAITING"
 
 
-async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
+async def test_the_database_requires_two_different_people(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     alone = "UPDATE proposal SET status = 'APPROVED', decided_by = $2, decided_at = clock(), "
     alone += "sealed = NULL WHERE id = $1"
@@ -219,7 +217,7 @@ async def test_the_database_itself_knows_that_two_are_two(stage: Stage) -> None:
         await stage.world.rows(alone, ids.parse_id(ids.APPROVAL, waiting.id), "Ada")
 
 
-async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> None:
+async def test_proposals_of_a_former_operator_cannot_be_approved(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change", replace(ADA, name="Eve"))
     eve, words = stage.known["token"], "'Eve' may no longer propose this"
     approval = Approve(approval_id=waiting.id)
@@ -232,7 +230,7 @@ async def test_who_is_no_operator_any_more_proposes_nothing(stage: Stage) -> Non
     assert rejected.status == "REJECTED"
 
 
-async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
+async def test_a_rejected_proposal_is_never_run(stage: Stage) -> None:
     before = await _account(stage)
     for actor in (ALAN, ADA):  # another person, or whoever proposed it
         waiting = await _propose(stage, "account.change")
@@ -252,7 +250,7 @@ async def test_what_was_rejected_is_never_done(stage: Stage) -> None:
     }
 
 
-async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stage) -> None:
+async def test_a_proposal_expires_after_a_day_and_its_arguments_are_deleted(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     lived = waiting.expires_at - waiting.proposed_at
     assert lived.total_seconds() == _DAY_S
@@ -271,7 +269,7 @@ async def test_after_a_day_it_lapses_and_its_arguments_are_forgotten(stage: Stag
     assert (await stage.perform(ShowApproval(approval_id=waiting.id))).status == "LAPSED"
 
 
-async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
+async def test_only_one_of_two_concurrent_approvals_succeeds(stage: Stage) -> None:
     """Both have read it as pending, and wait for the account that it changes."""
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
@@ -291,7 +289,9 @@ async def test_of_two_who_approve_at_once_one_does(stage: Stage) -> None:
     assert [line["who"] for line in lines] == ["Ada"]
 
 
-async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Stage) -> None:
+async def test_a_role_that_was_lowered_concurrently_is_not_raised_without_approval(
+    stage: Stage,
+) -> None:
     """The change was not an increase when it was requested, so it needs no approval."""
     eve = stage.known["token"]
     lower = SetRole(public_id=eve, role=Role.SUPPORT)
@@ -309,7 +309,9 @@ async def test_a_role_that_was_lowered_meanwhile_is_not_raised_by_one(stage: Sta
     assert roles[eve] is Role.VIEWER
 
 
-async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
+async def test_only_one_of_two_concurrent_operators_with_the_same_name_is_issued(
+    stage: Stage,
+) -> None:
     async with hold_transaction(stage.world, lambda tx: _add_admin(tx, "grace", 8 * "a")) as first:
         issue = asyncio.create_task(stage.perform(IssueOperatorToken(name="Grace")))
         await wait_until_blocked(stage.world, issue)
@@ -319,7 +321,7 @@ async def test_of_two_operators_of_one_name_one_is_issued(stage: Stage) -> None:
     assert refused.value.code is ErrorCode.CONFLICT
 
 
-async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Stage) -> None:
+async def test_a_secret_is_shown_to_the_approver_and_not_stored(stage: Stage) -> None:
     uses_http = replace(ADA, uses_http=True)
     for action, name in (("operator.issue", "token"), ("key.issue", "api_key")):
         waiting = await _propose(stage, action, uses_http)
@@ -340,7 +342,7 @@ async def test_a_secret_is_shown_to_whoever_approves_and_kept_nowhere(stage: Sta
     }
 
 
-async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage: Stage) -> None:
+async def test_a_single_admin_cannot_get_a_merchants_key_by_registering_it(stage: Stage) -> None:
     """Merchant and key are created only after approval, and only the approver sees the key."""
     count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
     [before] = await stage.world.rows(count)
@@ -357,7 +359,7 @@ async def test_one_admin_alone_gets_no_key_of_a_merchant_by_registering_it(stage
     assert (after["m"], after["k"]) == (before["m"] + 1, before["k"] + 1)
 
 
-async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> None:
+async def test_a_proposal_with_modified_arguments_is_not_run(stage: Stage) -> None:
     first = await _propose(stage, "account.change")
     second = await _propose(stage, "chain.set-token")
     await stage.world.rows(
@@ -369,7 +371,7 @@ async def test_arguments_that_were_tampered_with_are_not_run(stage: Stage) -> No
         await stage.service.run_operation(Approve(approval_id=first.id), ALAN)
 
 
-async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> None:
+async def test_a_proposal_under_another_persons_name_is_not_run(stage: Stage) -> None:
     """A person with write access to the database cannot act as a second person."""
     waiting = await _propose(stage, "account.change")
     approval_id = ids.parse_id(ids.APPROVAL, waiting.id)
@@ -378,7 +380,7 @@ async def test_a_proposal_in_another_persons_name_is_not_run(stage: Stage) -> No
         await stage.service.run_operation(Approve(approval_id=waiting.id), ADA)
 
 
-async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage) -> None:
+async def test_a_proposal_survives_a_key_rotation(stage: Stage) -> None:
     waiting = await _propose(stage, "account.change")
     settings = stage.service.settings
     old = settings.keyring.get_secret_value()
@@ -401,7 +403,7 @@ async def test_a_proposal_survives_a_change_of_the_key_that_writes(stage: Stage)
         await service.close()
 
 
-async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stage) -> None:
+async def test_an_impossible_operation_is_refused_when_it_is_proposed(stage: Stage) -> None:
     retired = IssueOperatorToken(name="Ada", role=Role.ADMIN)
     assert (
         await _refused(stage, retired, ADA, "is or was the name of an operator")
@@ -419,7 +421,9 @@ async def test_what_could_not_be_done_is_refused_when_it_is_proposed(stage: Stag
     assert await stage.world.rows("SELECT count(*) AS n FROM proposal") == [before]
 
 
-async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage: Stage) -> None:
+async def test_refunds_that_need_approval_are_listed_and_approved_with_the_proposals(
+    stage: Stage,
+) -> None:
     listed = {item.id: item for item in await stage.perform(ListApprovals())}
     refund = listed[stage.known["refund"]]
     assert (refund.action, refund.status, refund.proposed_by) == (
@@ -436,7 +440,7 @@ async def test_refunds_that_wait_are_listed_and_approved_in_the_same_place(stage
     assert {"refund.approve", "refund.reject", "approval.approve", "approval.reject"} <= actions
 
 
-async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: World) -> None:
+async def test_in_the_sandbox_a_terminal_needs_no_approval_and_a_token_does(world: World) -> None:
     change = ChangeAccount(account_id=world.account_id, credentials={"signing_secret": "x"})
     assert (await world.service.submit(change, _TERMINAL)).id == world.account_id
     await world.operator_token("Ada")
@@ -449,7 +453,7 @@ async def test_in_the_sandbox_a_terminal_acts_alone_and_a_token_does_not(world: 
     assert approved.approval.decided_by == "cli:ada"
 
 
-async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_nothing_else(
+async def test_a_terminal_without_a_token_can_only_issue_the_first_two_operators(
     stage: Stage,
 ) -> None:
     await stage.world.rows("DELETE FROM operator_token")
@@ -482,7 +486,7 @@ async def test_a_terminal_without_a_token_issues_the_first_two_operators_and_not
             assert code is ErrorCode.FORBIDDEN, action
 
 
-async def test_a_third_operator_is_not_issued_beside_the_second(stage: Stage) -> None:
+async def test_a_third_operator_is_not_issued_concurrently_with_the_second(stage: Stage) -> None:
     await stage.world.rows("DELETE FROM operator_token")
 
     async def issue_two(tx: Tx) -> None:
@@ -504,7 +508,7 @@ async def _add_admin(tx: Tx, name: str, public_id: str) -> None:
     await tokens_store.add(tx, public_id, bytes(32), name=name, role=Role.ADMIN, days=1)
 
 
-async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage: Stage) -> None:
+async def test_proposals_and_refunds_are_paginated_in_one_order(stage: Stage) -> None:
     await _propose(stage, "account.change")
     whole = [item.id for item in await stage.perform(ListApprovals())]
     assert {item.partition("_")[0] for item in whole} == {"appr", "ref"}
@@ -530,9 +534,7 @@ async def test_proposals_and_refunds_are_listed_page_by_page_in_one_order(stage:
         (ListApprovals(after="appr_0351NDickobV3yYH8omp8v"), "cannot be combined with"),
     ],
 )
-async def test_a_place_that_is_none_in_the_list_is_refused(
-    stage: Stage, wanted: ListApprovals, said: str
-) -> None:
+async def test_an_invalid_cursor_is_refused(stage: Stage, wanted: ListApprovals, said: str) -> None:
     with pytest.raises(RefusedError, match=said):
         await stage.perform(wanted)
 

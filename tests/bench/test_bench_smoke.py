@@ -38,7 +38,7 @@ def quick(tmp_path: Path) -> tuple[str, dict[str, Any]]:
 
 
 @pytest.mark.e2e
-def test_a_quick_run_prints_and_keeps_every_figure(quick: tuple[str, dict[str, Any]]) -> None:
+def test_a_quick_run_prints_and_stores_every_figure(quick: tuple[str, dict[str, Any]]) -> None:
     printed, kept = quick
     for part, names in FIGURES.items():
         for name in names:

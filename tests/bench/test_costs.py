@@ -30,7 +30,7 @@ def test_rates_follow_from_the_sum_of_all_steps() -> None:
     assert "16 x 1,000,000 / 250 = 64,000/s, with 4.0 service cores" in said
 
 
-def test_a_settlement_is_compared_with_one_that_leaves_something_out() -> None:
+def test_a_settlement_is_compared_with_a_reduced_settlement() -> None:
     nothing: Any = None
     places = [Place(rows=1, work=nothing, watcher=nothing) for _ in settle_cost.COPIES]
     for number, place in enumerate(places):

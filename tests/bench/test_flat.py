@@ -16,7 +16,7 @@ def _place(rows: int, figures: list[float]) -> Place:
     return place
 
 
-def test_medians_of_the_most_and_the_fewest_payments_are_compared_with_the_goal() -> None:
+def test_the_medians_for_the_largest_and_smallest_database_are_compared_with_the_goal() -> None:
     places = [_place(1_000, [100, 5_000, 90]), _place(100_000, [119, 1, 5_000])]
     places[1].costs["settle"] = [Cost(100, 241)] * 3
     printed = io.StringIO()

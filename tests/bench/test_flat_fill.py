@@ -28,7 +28,7 @@ WHERE goes_back
 """
 
 
-async def test_each_payment_is_there_so_many_times_with_all_that_belongs_to_it(
+async def test_each_payment_is_copied_with_all_its_rows(
     settings: Settings,
 ) -> None:
     service = await open_service(settings)

@@ -34,14 +34,14 @@ def report(anvil: Binary) -> gas.GasReport:
     return asyncio.run(gas.measure())
 
 
-def test_no_call_costs_more_than_it_did(report: gas.GasReport) -> None:
+def test_no_call_uses_more_gas_than_before(report: gas.GasReport) -> None:
     costs = {item.name: item.later or item.first for item in report.gateway}
 
     assert {name: cost for name, cost in costs.items() if cost > CEILINGS.get(name, 50_000)} == {}
     assert set(CEILINGS) < set(costs)
 
 
-def test_the_documented_gas_of_deposits_is_measured(report: gas.GasReport) -> None:
+def test_the_documented_deposit_gas_matches_the_measurement(report: gas.GasReport) -> None:
     text = section(page("docs/operate/gateways/onchain.md"), "## Cost in gas")
     documented = {
         step: [int(cost.replace(",", "")) for cost in re.findall(r"[\d,]+", costs)]

@@ -16,11 +16,11 @@ GOALS = [
 ]
 
 
-def test_a_goal_is_met_by_what_is_at_least_as_much() -> None:
+def test_a_goal_is_met_if_the_figure_reaches_it() -> None:
     assert [goal.is_met for goal in GOALS] == [True, False, True, False, True, False]
 
 
-def test_the_table_says_which_goals_were_missed() -> None:
+def test_the_table_marks_missed_goals() -> None:
     console = Console(file=StringIO(), width=100, record=True)
     show(GOALS, console)
     lines = [
@@ -34,7 +34,7 @@ def test_the_table_says_which_goals_were_missed() -> None:
     assert "2,000/s" in lines[2]
 
 
-def test_the_page_draws_the_share_of_each_goal_and_escapes_its_texts() -> None:
+def test_the_page_draws_the_share_of_each_goal_and_escapes_texts() -> None:
     page = write_page(GOALS, "a < b")
     assert page.count('class="missed"') == 3
     assert "width:105px" in page  # four times as slow as it may be

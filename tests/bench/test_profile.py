@@ -13,12 +13,12 @@ PICTURE = """
 """
 
 
-def test_the_functions_of_the_service_are_listed_by_what_they_take() -> None:
+def test_the_service_functions_are_listed_by_processor_time() -> None:
     assert heaviest(PICTURE) == [
         Share("Batcher.<a>.run (db/batcher.py)", 40.0),
         Share("get_quotes (checkout/routes.py)", 30.5),
     ]
 
 
-def test_a_picture_without_samples_lists_nothing() -> None:
+def test_a_flame_graph_without_samples_lists_nothing() -> None:
     assert heaviest("<svg></svg>") == []

@@ -6,17 +6,17 @@ COST = Cost(database_us=1_000, create_us=100, service_us=2_000, stored_bytes=1_0
 HOST = Host(cores=10, busy=0.5, disk_tb=2)
 
 
-def test_a_primary_carries_what_its_busy_cores_have_time_for() -> None:
+def test_the_rate_of_a_primary_is_limited_by_its_cores() -> None:
     assert COST.primaries_for_rate(5_000, HOST, COST.database_us) == 1  # 5 of 10 cores
     assert COST.primaries_for_rate(5_001, HOST, COST.database_us) == 2
     assert COST.primaries_for_rate(5_001, HOST, COST.create_us) == 1
 
 
-def test_the_service_needs_cores_of_its_own_that_are_as_busy() -> None:
+def test_the_service_needs_additional_cores_with_the_same_utilization() -> None:
     assert COST.service_cores(1_000, HOST) == 4
 
 
-def test_what_is_kept_needs_disks() -> None:
+def test_stored_payments_need_disk_space() -> None:
     assert COST.terabytes(10**9) == 1
     assert [COST.primaries_for_payments(kept, HOST) for kept in (10**9, 2 * 10**9, 10**10)] == [
         1,
@@ -25,7 +25,7 @@ def test_what_is_kept_needs_disks() -> None:
     ]
 
 
-def test_the_tables_have_a_line_for_each_rate_and_number() -> None:
+def test_the_tables_have_a_row_for_each_rate_and_number() -> None:
     rates, kept = list(rate_table(COST, HOST)), list(kept_table(COST, HOST))
     assert rates[-1] == "| 100,000 | 20 | 2 | 400 | 3,154 |"
     assert kept[-1] == "| 10^11 | 100.00 | 50 |"

@@ -27,7 +27,7 @@ COLUMNS = ["choose a way to pay", "pay from a wallet", "paid", "console: today",
 
 
 @pytest.mark.e2e
-def test_a_quick_run_prints_and_keeps_every_figure(tmp_path: Path) -> None:
+def test_a_quick_run_prints_and_stores_every_figure(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-m", "bench.web", "--quick"],
         cwd=Path(__file__).parents[2],
@@ -58,7 +58,7 @@ def test_a_budget_is_met_or_not(budget: web.Budget, value: float, met: bool) -> 
     assert ("(!)" in budget.text(value)) is not met
 
 
-def test_a_page_behind_a_sign_in_may_weigh_more() -> None:
+def test_a_page_behind_a_sign_in_has_a_larger_budget() -> None:
     assert web.Figure(web.CSS, {web.TODAY: 5_000, web.CHOOSE: 4_000}).met
     assert not web.Figure(web.CSS, {web.CHOOSE: 4_001}).met
     assert not web.Figure(web.CSS, {web.TODAY: 6_001}).met

@@ -76,7 +76,9 @@ async def are_paid(world: World, *payments: Payment) -> None:
         assert await world.cases(payment) == []
 
 
-async def test_a_batch_settles_in_one_transaction_what_each_would_alone(world: World) -> None:
+async def test_a_batch_has_the_same_results_as_separate_callbacks_in_one_transaction(
+    world: World,
+) -> None:
     chosen = [await selected(world) for _ in range(5)]
     callbacks = [paid(session_id) for _, session_id in chosen]
     results = await receive(world, *callbacks)
@@ -91,7 +93,7 @@ async def test_a_batch_settles_in_one_transaction_what_each_would_alone(world: W
     assert [dict(row) for row in sessions] == [{"life": "ended", "outcome": "captured"}]
 
 
-async def test_each_callback_of_a_batch_has_its_own_end(world: World) -> None:
+async def test_each_callback_of_a_batch_has_its_own_result(world: World) -> None:
     """A mismatch, a decline and unassigned money do not affect other payments."""
     (right, a), (wrong, b), (refused, c) = [await selected(world) for _ in range(3)]
     callbacks = [
@@ -111,7 +113,7 @@ async def test_each_callback_of_a_batch_has_its_own_end(world: World) -> None:
     assert case["kind"] == "UNKNOWN_REFERENCE"
 
 
-async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
+async def test_a_bad_row_in_a_batch_does_not_affect_the_rest(world: World) -> None:
     chosen = [await selected(world) for _ in range(3)]
     amounts = (159000, -1, 159000)  # the second is refused by the table's constraint
     callbacks = [
@@ -143,7 +145,7 @@ async def test_duplicates_in_a_batch_are_stored_and_applied_once(
     assert len(await world.rows("SELECT FROM callback WHERE callback_id = 'one'")) == 1
 
 
-async def test_two_sessions_of_one_payment_in_a_batch_see_what_each_other_does(
+async def test_two_sessions_of_a_payment_in_a_batch_see_each_others_changes(
     world: World,
 ) -> None:
     payment, first = await selected(world)
@@ -159,7 +161,7 @@ async def test_two_sessions_of_one_payment_in_a_batch_see_what_each_other_does(
     await are_paid(world, other)
 
 
-async def test_money_that_two_sessions_claim_pays_one_of_them_alone(world: World) -> None:
+async def test_a_capture_reported_for_two_sessions_pays_only_one_session(world: World) -> None:
     """The money arrived for an unknown session, and each of two in a batch would adopt it."""
     (first, one), (second, two) = [await selected(world) for _ in range(2)]
     report = captured(159000, reference="claimed twice")
@@ -174,7 +176,7 @@ async def test_money_that_two_sessions_claim_pays_one_of_them_alone(world: World
     ]
 
 
-async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
+async def test_a_locked_payment_does_not_delay_other_payments(
     world: World,
 ) -> None:
     chosen = [await selected(world) for _ in range(3)]
@@ -193,7 +195,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     await database.close()
 
 
-async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
+async def test_batches_of_two_processes_store_their_callbacks_in_the_same_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise, each could wait for a key of the other, until the database detects a deadlock."""
@@ -222,7 +224,7 @@ async def test_batches_of_two_processes_store_their_callbacks_in_one_order(
     await are_paid(world, *(payment for payment, _ in chosen))
 
 
-async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_stays(
+async def test_a_lost_commit_response_fails_every_caller_but_keeps_the_commit(
     world: World,
 ) -> None:
     chosen = [await selected(world) for _ in range(3)]
@@ -251,7 +253,7 @@ async def test_a_lost_commit_answer_fails_every_caller_and_what_was_committed_st
     await are_paid(world, *(payment for payment, _ in chosen))
 
 
-async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_others(
+async def test_a_sender_that_disconnects_during_its_batch_does_not_affect_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
@@ -272,7 +274,7 @@ async def test_a_sender_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
     await are_paid(world, *(payment for payment, _ in chosen))
 
 
-async def test_a_sender_that_went_before_its_batch_began_is_not_served(world: World) -> None:
+async def test_a_sender_that_disconnected_before_its_batch_is_not_served(world: World) -> None:
     chosen = [await selected(world) for _ in range(2)]
     callbacks = [paid(session_id) for _, session_id in chosen]
     tasks = start(world, world.service.callback_receiver, *callbacks)

@@ -16,7 +16,7 @@ from tests.support.fakes import captured, declined
 from tests.support.world import World
 
 
-async def test_a_payment_is_created_selected_and_paid_with_one_event(world: World) -> None:
+async def test_a_payment_is_created_selected_and_paid_with_a_single_event(world: World) -> None:
     payment = await world.create()
     selected = await world.select(payment)
     assert selected.payment.status == "PROCESSING"
@@ -27,7 +27,7 @@ async def test_a_payment_is_created_selected_and_paid_with_one_event(world: Worl
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_the_event_holds_exactly_the_fields_of_the_specification(world: World) -> None:
+async def test_the_event_contains_exactly_the_fields_of_the_specification(world: World) -> None:
     payment = await world.create(metadata='{"b": 1.0,"a":[ 1,2 ]}')
     selected = await world.select(payment)
     await world.report(payment, selected.session.id, captured(159000))
@@ -41,7 +41,7 @@ async def test_the_event_holds_exactly_the_fields_of_the_specification(world: Wo
     assert '"metadata":{"b": 1.0,"a":[ 1,2 ]}' in row["body"]
 
 
-async def test_a_decline_ends_the_payment(world: World) -> None:
+async def test_a_decline_fails_the_payment(world: World) -> None:
     payment = await world.create()
     selected = await world.select(payment)
     failed = await world.report(payment, selected.session.id, declined())
@@ -49,7 +49,7 @@ async def test_a_decline_ends_the_payment(world: World) -> None:
     assert await world.events(payment) == ["payment.failed"]
 
 
-async def test_another_amount_fails_the_payment_and_opens_a_case(world: World) -> None:
+async def test_a_different_amount_fails_the_payment_and_opens_a_case(world: World) -> None:
     payment = await world.create()
     selected = await world.select(payment)
     failed = await world.report(payment, selected.session.id, captured(158999))
@@ -57,7 +57,7 @@ async def test_another_amount_fails_the_payment_and_opens_a_case(world: World) -
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
 
 
-async def test_after_a_change_of_method_the_old_gateway_is_closed_and_its_money_is_a_case(
+async def test_a_method_change_closes_the_old_session_and_its_capture_opens_a_case(
     world: World,
 ) -> None:
     payment = await world.create()
@@ -72,7 +72,7 @@ async def test_after_a_change_of_method_the_old_gateway_is_closed_and_its_money_
     assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
 
 
-async def test_money_found_at_the_present_method_refuses_a_change(world: World) -> None:
+async def test_a_method_change_is_refused_if_the_current_method_has_a_capture(world: World) -> None:
     payment = await world.create()
     await world.select(payment, world.card)
     world.gateway.answer_inquire = captured(159000)
@@ -81,7 +81,7 @@ async def test_money_found_at_the_present_method_refuses_a_change(world: World) 
     assert await world.status(payment) == "PAID"
 
 
-async def test_a_buyer_who_is_authorising_cannot_change_the_method(world: World) -> None:
+async def test_the_method_cannot_be_changed_during_authorization(world: World) -> None:
     payment = await world.create()
     await world.select(payment, world.card)
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.AUTHORISING)
@@ -94,7 +94,7 @@ async def test_a_buyer_who_is_authorising_cannot_change_the_method(world: World)
     ("answer", "life"),
     [(OutcomeUnknown(detail="timeout"), "closing"), (SessionRejected(detail="no"), "ended")],
 )
-async def test_a_gateway_that_does_not_accept_leaves_the_payment_as_it_was(
+async def test_a_rejected_session_does_not_change_the_payment(
     world: World, answer: OutcomeUnknown | SessionRejected, life: str
 ) -> None:
     payment = await world.create()

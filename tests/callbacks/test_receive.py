@@ -79,7 +79,7 @@ async def add_session(world: World, session_id: UUID) -> Payment:
     return payment
 
 
-async def test_a_callback_is_kept_as_it_came_and_applied_with_it(world: World) -> None:
+async def test_a_callback_is_stored_unchanged_and_applied_in_one_transaction(world: World) -> None:
     payment, session_id = await selected(world)
     assert await tell(world, session_id, name="one") == CallbackResult(True, payment.id)
     assert await world.status(payment) == "PAID"
@@ -88,7 +88,7 @@ async def test_a_callback_is_kept_as_it_came_and_applied_with_it(world: World) -
     assert row["applied_at"] is not None
 
 
-async def test_a_duplicate_changes_nothing_whatever_it_says(world: World) -> None:
+async def test_a_duplicate_callback_has_no_effect_whatever_its_content(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, declined(), name="one")
     assert (await tell(world, session_id, EXACT, name="one")).is_new is False
@@ -96,7 +96,7 @@ async def test_a_duplicate_changes_nothing_whatever_it_says(world: World) -> Non
     assert await world.rows("SELECT 1 FROM capture") == []
 
 
-async def test_the_same_capture_under_another_name_changes_nothing(world: World) -> None:
+async def test_the_same_capture_with_another_callback_id_has_no_effect(world: World) -> None:
     payment, session_id = await selected(world)
     for _ in range(3):
         assert (await tell(world, session_id)).is_new
@@ -114,7 +114,7 @@ async def test_a_second_capture_is_a_double_payment(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", [("inv.", "inv.7"), ("inv.7", "inv."), ("inv.", "inv.")])
-async def test_a_part_of_a_reference_names_the_same_money(
+async def test_a_part_of_a_reference_identifies_the_same_capture(
     world: World, order: tuple[str, str]
 ) -> None:
     payment, session_id = await selected(world)
@@ -129,7 +129,9 @@ async def test_a_part_of_a_reference_names_the_same_money(
     assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
 
 
-async def test_a_part_of_a_reference_names_no_money_of_another_session(world: World) -> None:
+async def test_a_part_of_a_reference_does_not_match_captures_of_other_sessions(
+    world: World,
+) -> None:
     for _ in range(2):
         payment, session_id = await selected(world)
         await tell(world, session_id, captured(159000, reference=f"{session_id.hex[:12]}."))
@@ -142,7 +144,7 @@ async def test_a_part_of_a_reference_names_no_money_of_another_session(world: Wo
     assert len(await world.rows("SELECT 1 FROM capture")) == 4
 
 
-async def test_paid_after_failed_is_a_late_payment(world: World) -> None:
+async def test_a_capture_after_a_decline_is_a_late_payment(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     await tell(world, session_id)
@@ -169,7 +171,7 @@ OTHERWISE = replace(
 )
 
 
-async def test_money_that_its_gateway_doubts_is_a_case_at_once_and_waits_for_a_person(
+async def test_a_capture_that_its_gateway_holds_for_review_opens_a_case_immediately(
     world: World,
 ) -> None:
     await auto_refund(world, on=True)
@@ -182,7 +184,9 @@ async def test_money_that_its_gateway_doubts_is_a_case_at_once_and_waits_for_a_p
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
-async def test_doubted_money_stays_doubted_while_its_session_is_waited_for(world: World) -> None:
+async def test_a_capture_under_review_stays_under_review_until_its_session_appears(
+    world: World,
+) -> None:
     await auto_refund(world, on=True)
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, OTHERWISE)
@@ -193,7 +197,7 @@ async def test_doubted_money_stays_doubted_while_its_session_is_waited_for(world
 
 
 @pytest.mark.parametrize("report", [captured(159000, "EUR"), FINER])
-async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
+async def test_a_capture_that_differs_from_the_request_fails_the_payment(
     world: World, report: SessionReport
 ) -> None:
     payment, session_id = await selected(world)
@@ -209,7 +213,7 @@ async def test_money_that_nobody_asked_for_fails_the_payment_and_is_a_case(
     )
 
 
-async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_for(
+async def test_an_amount_with_too_many_decimals_stays_so_until_its_session_appears(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -220,7 +224,7 @@ async def test_an_amount_that_is_too_fine_stays_so_while_its_session_is_waited_f
     assert await world.status(payment) == "FAILED"
 
 
-async def test_failed_after_paid_changes_nothing(world: World) -> None:
+async def test_a_decline_after_a_capture_has_no_effect(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id)
     before = await world.read(payment)
@@ -229,7 +233,7 @@ async def test_failed_after_paid_changes_nothing(world: World) -> None:
     assert await world.cases(payment) == []
 
 
-async def test_money_after_expiry_is_a_late_payment(world: World) -> None:
+async def test_a_capture_after_expiry_is_a_late_payment(world: World) -> None:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, SessionReport(state=GatewaySessionState.CANCELLED))
     await world.move_clock(1801)
@@ -240,7 +244,7 @@ async def test_money_after_expiry_is_a_late_payment(world: World) -> None:
     assert await world.cases(payment) == ["LATE_PAYMENT"]
 
 
-async def test_a_replaced_gateway_is_heard_and_ignored(world: World) -> None:
+async def test_a_decline_of_a_replaced_session_is_stored_without_effect(world: World) -> None:
     payment, first = await selected(world)
     await world.select(payment, world.transfer)
     assert (await tell(world, first, declined())).is_new
@@ -253,7 +257,7 @@ async def test_a_replaced_gateway_is_heard_and_ignored(world: World) -> None:
 
 
 @pytest.mark.parametrize("state", ["open", "authorising", "absent"])
-async def test_a_word_that_ends_nothing_changes_nothing(world: World, state: str) -> None:
+async def test_a_report_without_a_final_state_has_no_effect(world: World, state: str) -> None:
     payment, session_id = await selected(world)
     before = await world.read(payment)
     await tell(world, session_id, SessionReport(state=GatewaySessionState(state)))
@@ -261,14 +265,14 @@ async def test_a_word_that_ends_nothing_changes_nothing(world: World, state: str
     assert (after.payment, after.session) == (before.payment, before.session)
 
 
-async def test_a_callback_about_nothing_of_ours_is_only_kept(world: World) -> None:
+async def test_a_callback_without_a_session_is_only_stored(world: World) -> None:
     assert await tell(world, None, None) == CallbackResult(True, None)
     _, session_id = await selected(world)
     assert (await tell(world, session_id, None)).is_new
     assert await apply_deferred_callbacks(world.database, 10) == 0
 
 
-async def test_an_unknown_session_is_waited_for(world: World) -> None:
+async def test_a_callback_for_an_unknown_session_is_deferred(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     assert await tell(world, session_id) == CallbackResult(True, None)
     assert (await tell(world, session_id, name="again")).is_new
@@ -282,7 +286,7 @@ async def test_an_unknown_session_is_waited_for(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", [("inv.", "inv.7"), ("inv.7", "inv.")])
-async def test_money_under_two_references_that_waited_for_its_session_is_not_double(
+async def test_a_deferred_capture_with_two_references_is_not_a_double_payment(
     world: World, order: tuple[str, str]
 ) -> None:
     await auto_refund(world, on=True)
@@ -297,7 +301,7 @@ async def test_money_under_two_references_that_waited_for_its_session_is_not_dou
     assert await world.rows("SELECT FROM refund") == []
 
 
-async def test_two_processes_apply_what_waits_once(world: World) -> None:
+async def test_two_processes_apply_each_deferred_callback_once(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
@@ -309,7 +313,9 @@ async def test_two_processes_apply_what_waits_once(world: World) -> None:
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_one_that_cannot_be_applied_holds_up_no_other(world: World) -> None:
+async def test_a_deferred_callback_that_cannot_be_applied_does_not_delay_the_rest(
+    world: World,
+) -> None:
     first_id, second_id = (world.id_generator.new_session_id() for _ in range(2))
     await tell(world, first_id, name="of a later version")
     await world.move_clock(1)
@@ -325,7 +331,7 @@ async def test_one_that_cannot_be_applied_holds_up_no_other(world: World) -> Non
     assert await world.status(paid) == "PAID"
 
 
-async def test_what_waits_keeps_every_word_of_the_report(world: World) -> None:
+async def test_a_deferred_callback_keeps_every_field_of_its_report(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
@@ -345,7 +351,7 @@ async def test_a_session_of_another_account_is_unknown(world: World) -> None:
     assert (capture["account_id"], capture["payment_id"]) == (other, None)
 
 
-async def test_one_name_at_two_accounts_is_two_callbacks(world: World) -> None:
+async def test_the_same_callback_id_at_two_accounts_means_two_callbacks(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(
         world, world.id_generator.new_session_id(), name="one", account_id=await add_account(world)
@@ -354,7 +360,7 @@ async def test_one_name_at_two_accounts_is_two_callbacks(world: World) -> None:
     assert await world.status(payment) == "PAID"
 
 
-async def test_one_reference_at_two_accounts_is_two_captures(world: World) -> None:
+async def test_the_same_reference_at_two_accounts_means_two_captures(world: World) -> None:
     payment, session_id = await selected(world)
     other = await add_account(world)
     await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", other, world.card)
@@ -364,7 +370,7 @@ async def test_one_reference_at_two_accounts_is_two_captures(world: World) -> No
     assert await world.events(payment) == await world.events(second) == ["payment.completed"]
 
 
-async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None:
+async def test_a_callback_for_an_unknown_session_is_deleted_after_a_day(world: World) -> None:
     database = world.database
     await tell(world, world.id_generator.new_session_id(), declined())
     _, session_id = await selected(world)
@@ -376,7 +382,7 @@ async def test_an_unknown_session_is_forgotten_after_a_day(world: World) -> None
     assert len(await world.rows("SELECT 1 FROM callback")) == 1
 
 
-async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -> None:
+async def test_card_data_is_masked_in_stored_callbacks(world: World) -> None:
     service = world.service
     told = [
         (None, b'{"cardNo":"4111111111111111","amount":"1.00"}'),
@@ -399,7 +405,7 @@ async def test_what_is_kept_of_a_callback_is_masked_of_card_data(world: World) -
     ]
 
 
-async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: World) -> None:
+async def test_bodies_of_applied_callbacks_are_deleted_after_a_month(world: World) -> None:
     database = world.database
     payment, session_id = await selected(world)
     await tell(world, session_id, name="applied")
@@ -422,7 +428,7 @@ async def test_bodies_of_applied_callbacks_are_forgotten_after_a_month(world: Wo
     assert await world.status(payment) == "PAID"
 
 
-async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World) -> None:
+async def test_a_buyer_who_cancels_at_the_gateway_can_select_again(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, SessionReport(state=GatewaySessionState.CANCELLED))
     assert await world.status(payment) == "PROCESSING"
@@ -439,7 +445,7 @@ async def test_a_buyer_who_cancels_at_the_gateway_may_choose_again(world: World)
         (SessionRejected(detail="no"), "ended"),
     ],
 )
-async def test_a_buyer_cancels_a_pending_payment_however_its_sessions_opening_went(
+async def test_a_buyer_can_cancel_a_pending_payment_whatever_its_sessions_state(
     world: World, answer: OutcomeUnknown | SessionRejected, life: str
 ) -> None:
     world.gateway.answer_create = lambda _: answer
@@ -455,7 +461,7 @@ async def test_a_buyer_cancels_a_pending_payment_however_its_sessions_opening_we
     assert (await world.session(row["id"]))["life"] == "ended"
 
 
-async def test_a_buyer_who_cancels_before_the_gateway_answered_ends_the_payment_silently(
+async def test_a_cancellation_before_the_gateway_responds_ends_the_payment_without_an_event(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()

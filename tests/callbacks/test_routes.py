@@ -25,7 +25,7 @@ async def _open(api: Api) -> tuple[Any, Any]:
     return created, (await payment_of(api, created)).session_id
 
 
-async def test_a_verified_callback_settles_and_is_acknowledged_in_the_providers_way(
+async def test_a_verified_callback_settles_and_gets_the_providers_acknowledgement(
     api: Api,
 ) -> None:
     created, session_id = await _open(api)
@@ -36,7 +36,7 @@ async def test_a_verified_callback_settles_and_is_acknowledged_in_the_providers_
     assert (await api.get(created.json["id"])).json["status"] == "PAID"
 
 
-async def test_a_wrong_signature_is_401_and_leaves_nothing(api: Api) -> None:
+async def test_a_callback_with_a_wrong_signature_gets_a_401_and_is_not_stored(api: Api) -> None:
     created, session_id = await _open(api)
     for signature in ("wrong", " ", api.world.signing_secret + "x"):
         answer = await callback(api, session_id, captured(), signature=signature)
@@ -61,7 +61,7 @@ async def test_an_unknown_account_or_provider_is_not_found(api: Api) -> None:
     assert await count(api, "callback") == 0
 
 
-async def test_an_account_answers_to_its_own_provider_alone(api: Api) -> None:
+async def test_an_account_accepts_only_its_own_provider(api: Api) -> None:
     settings = api.world.service.settings
     other = await add_simulator_account(settings, signing_secret="another-secret")
     signed = {"fake-signature": "another-secret"}
@@ -86,7 +86,7 @@ async def test_the_secret_of_another_account_does_not_verify(api: Api) -> None:
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
 
 
-async def test_a_callback_has_at_most_what_its_adapter_takes(api: Api) -> None:
+async def test_the_adapter_limits_the_size_of_a_callback(api: Api) -> None:
     path = f"/v1/callbacks/fake/{api.world.account_id}"
     signed = {"fake-signature": api.world.signing_secret}
     for size, status in ((16 * 1024, 200), (16 * 1024 + 1, 413)):
@@ -105,7 +105,7 @@ async def test_a_callback_that_is_too_large_is_refused_before_it_is_read(api: Ap
     assert await count(api, "callback") == 0
 
 
-async def test_a_callback_about_nothing_we_know_is_kept_and_acknowledged(api: Api) -> None:
+async def test_a_callback_for_an_unknown_session_is_stored_and_acknowledged(api: Api) -> None:
     assert (await callback(api, uuid4(), captured())).status == 200
     assert (await callback(api, None, None, callback_id="ping")).status == 200
     rows = await api.world.service.database.fetch(
@@ -118,7 +118,7 @@ async def test_a_callback_about_nothing_we_know_is_kept_and_acknowledged(api: Ap
 
 
 @pytest.mark.parametrize("report", [captured(), DECLINED], ids=["paid", "declined"])
-async def test_the_same_callback_again_is_acknowledged_and_changes_nothing(
+async def test_a_repeated_callback_is_acknowledged_without_effect(
     api: Api, report: dict[str, Any]
 ) -> None:
     created, session_id = await _open(api)
@@ -132,7 +132,9 @@ async def test_the_same_callback_again_is_acknowledged_and_changes_nothing(
     assert await count(api, "money_case") == 0
 
 
-async def test_failed_and_then_paid_stays_failed_and_the_money_is_a_case(api: Api) -> None:
+async def test_a_capture_after_a_decline_leaves_the_payment_failed_and_opens_a_case(
+    api: Api,
+) -> None:
     created, session_id = await _open(api)
     await callback(api, session_id, DECLINED)
     assert (await callback(api, session_id, captured(), callback_id="late")).status == 200

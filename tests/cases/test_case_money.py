@@ -33,7 +33,7 @@ async def shown(world: World) -> CaseDetails:
     ("minor", "currency", "text"),
     [(100_050, "THB", "1000.50 THB"), (159_000, "JPY", "159000 JPY"), (1, "KWD", "0.001 KWD")],
 )
-async def test_money_of_a_gateway_is_in_the_decimals_of_its_currency(
+async def test_gateway_amounts_have_the_decimals_of_their_currency(
     world: World, minor: int, currency: str, text: str
 ) -> None:
     payment = await world.create()
@@ -46,7 +46,7 @@ async def test_money_of_a_gateway_is_in_the_decimals_of_its_currency(
     assert (case.expected.text, case.came.text) == ("1590.00 THB", text)
 
 
-async def test_money_of_a_chain_names_its_token_and_chain(world: World) -> None:
+async def test_chain_amounts_name_their_token_and_chain(world: World) -> None:
     methods = await offer_tokens(world)
     _, session = await bill(world, methods["NATIVED"])
     total = session.quote.price.total_amount
@@ -59,7 +59,7 @@ async def test_money_of_a_chain_names_its_token_and_chain(world: World) -> None:
     assert float(case.came.amount or 0) == pytest.approx(float(total) + 0.1)
 
 
-async def test_a_token_that_is_not_taken_is_in_its_smallest_units(world: World) -> None:
+async def test_amounts_of_an_unsupported_token_are_in_its_smallest_unit(world: World) -> None:
     methods = await offer_tokens(world)
     _, session = await bill(world, methods["NATIVED"])
     await record_final_logs(world, log_of(session, token=_STRANGE, amount=7))
@@ -68,7 +68,9 @@ async def test_a_token_that_is_not_taken_is_in_its_smallest_units(world: World) 
     assert case.came.text == f"7 smallest units of 0x{_STRANGE.hex()} on native"
 
 
-async def test_a_case_without_money_shows_what_was_expected_alone(world: World) -> None:
+async def test_a_case_without_a_received_amount_shows_only_the_expected_amount(
+    world: World,
+) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.rows(
@@ -90,7 +92,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
         yield Terminal(settings, patch)
 
 
-async def test_a_terminal_shows_both_side_by_side(world: World, terminal: Terminal) -> None:
+async def test_a_terminal_shows_both_amounts_side_by_side(world: World, terminal: Terminal) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(100_050))

@@ -53,7 +53,7 @@ async def _kinds(world: World, **wanted: Any) -> list[str]:
     return [item.kind for item in await world.perform(ListCases(**wanted))]
 
 
-async def test_cases_are_listed_newest_first_and_narrowed(
+async def test_cases_are_listed_newest_first_and_can_be_filtered(
     world: World, paid: tuple[Payment, Session]
 ) -> None:
     await world.add_merchant()
@@ -69,7 +69,7 @@ async def test_cases_are_listed_newest_first_and_narrowed(
     )
 
 
-async def test_a_case_says_what_came_and_from_whom(
+async def test_a_case_shows_the_received_amount_and_its_sender(
     world: World, paid: tuple[Payment, Session]
 ) -> None:
     payment, session = paid

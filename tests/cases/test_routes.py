@@ -62,7 +62,7 @@ async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api)
     assert (case["status"], "closed_at" in case) == ("REFUNDED", True)
 
 
-async def test_a_dispute_is_shown_with_what_its_gateway_has_told(api: Api) -> None:
+async def test_a_dispute_is_shown_with_the_gateways_report(api: Api) -> None:
     created = await paid(api)
     await dispute(api, created.json["id"])
     [case] = (await listed(api)).json["data"]
@@ -74,7 +74,7 @@ async def test_a_dispute_is_shown_with_what_its_gateway_has_told(api: Api) -> No
     ("currency", "amount_minor", "shown"),
     [("JPY", 500, "500"), ("KWD", 1234, "1.234"), ("EUR", 1, "0.01")],
 )
-async def test_money_in_any_currency_has_that_currencys_decimals(
+async def test_amounts_have_the_decimals_of_their_currency(
     api: Api, currency: str, amount_minor: int, shown: str
 ) -> None:
     await paid_again(api, amount_minor, currency)
@@ -85,7 +85,9 @@ async def test_money_in_any_currency_has_that_currencys_decimals(
 @pytest.mark.parametrize(
     ("decimals", "shown"), [(6, "25.5"), (18, "0.0000000000255"), (None, None)]
 )
-def test_money_on_a_chain_has_its_tokens_decimals(decimals: int | None, shown: str | None) -> None:
+def test_chain_amounts_have_the_decimals_of_their_token(
+    decimals: int | None, shown: str | None
+) -> None:
     case = MerchantCase(
         id=uuid4(),
         kind="LATE_PAYMENT",
@@ -102,7 +104,7 @@ def test_money_on_a_chain_has_its_tokens_decimals(decimals: int | None, shown: s
     assert format_case(case).get("amount") == shown
 
 
-async def test_cases_are_listed_newest_first_page_by_page(api: Api) -> None:
+async def test_cases_are_paginated_newest_first(api: Api) -> None:
     assert (await listed(api)).json == {"data": []}
     made = [await paid_again(api) for _ in range(5)]
     found: list[str] = []
@@ -116,7 +118,7 @@ async def test_cases_are_listed_newest_first_page_by_page(api: Api) -> None:
     assert found == made[::-1]
 
 
-async def test_filters_choose_by_status_kind_and_payment(api: Api) -> None:
+async def test_cases_can_be_filtered_by_status_kind_and_payment(api: Api) -> None:
     first, second = await paid_again(api), await paid_again(api)
     await dispute(api, second)
 
@@ -136,11 +138,11 @@ async def test_filters_choose_by_status_kind_and_payment(api: Api) -> None:
     "query",
     ["status=open", "kind=GIFT", "payment_id=x", "limit=0", "limit=101", "cursor=", "cursor=AAAA"],
 )
-async def test_what_cannot_be_read_is_refused(api: Api, query: str) -> None:
+async def test_invalid_query_parameters_are_refused(api: Api, query: str) -> None:
     assert refusal(await listed(api, f"?{query}")) == (400, "BAD_REQUEST")
 
 
-async def test_nobody_sees_anothers_cases(api: Api) -> None:
+async def test_merchants_cannot_see_each_others_cases(api: Api) -> None:
     payment_id = await paid_again(api)
     other = (await api.world.add_merchant()).api_key
     assert (await listed(api, key=other)).json == {"data": []}
@@ -148,7 +150,7 @@ async def test_nobody_sees_anothers_cases(api: Api) -> None:
     assert len((await listed(api)).json["data"]) == 1
 
 
-async def test_what_is_between_the_operator_and_a_gateway_is_not_shown(api: Api) -> None:
+async def test_internal_notes_and_gateway_references_are_not_shown(api: Api) -> None:
     payment_id = await paid_again(api)
     await dispute(api, payment_id)
     await api.world.rows("UPDATE money_case SET note = 'a word of the operator'")

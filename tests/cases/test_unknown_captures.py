@@ -57,7 +57,7 @@ async def captures(world: World) -> list[tuple[UUID | None, bool, int]]:
     return [(row["payment_id"], row["credited"], int(row["refunded_minor"])) for row in rows]
 
 
-async def test_money_for_a_session_that_nobody_knows_is_a_case_at_once(world: World) -> None:
+async def test_a_capture_for_an_unknown_session_opens_a_case_immediately(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, captured(4200, "USD", reference="stray"), name="told-1")
     [case] = await unknown_cases(world)
@@ -67,13 +67,13 @@ async def test_money_for_a_session_that_nobody_knows_is_a_case_at_once(world: Wo
     assert "told-1" in case.note
 
 
-async def test_money_that_names_no_session_at_all_is_a_case_as_well(world: World) -> None:
+async def test_a_capture_without_a_session_opens_a_case(world: World) -> None:
     await tell(world, None, EXACT)
     [case] = await unknown_cases(world)
     assert (case.reference, case.amount_minor) == ("cap-1", "159000")
 
 
-async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
+async def test_a_case_at_a_merchants_own_account_belongs_to_the_merchant(world: World) -> None:
     other = await add_account(world)
     await world.rows(
         "UPDATE provider_account SET merchant_id = $1 WHERE id = $2", world.merchant_id, other
@@ -83,7 +83,7 @@ async def test_a_merchants_own_account_has_its_own_case(world: World) -> None:
     assert (case.account_id, case.merchant_id) == (other, world.merchant_id)
 
 
-async def test_the_case_of_money_that_names_a_session_of_another_account_says_so(
+async def test_a_case_states_that_the_session_belongs_to_another_account(
     world: World,
 ) -> None:
     """Two accounts with one secret key: the gateway reports all payments to both."""
@@ -97,7 +97,7 @@ async def test_the_case_of_money_that_names_a_session_of_another_account_says_so
     )
 
 
-async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
+async def test_a_capture_that_is_reported_twice_opens_a_single_case(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     for _ in range(2):
         await tell(world, session_id)
@@ -108,13 +108,13 @@ async def test_the_same_money_told_twice_is_one_case(world: World) -> None:
     assert len(await captures(world)) == 1
 
 
-async def test_a_word_without_money_opens_no_case(world: World) -> None:
+async def test_a_report_without_a_capture_does_not_open_a_case(world: World) -> None:
     for report in (declined(), SessionReport(state=GatewaySessionState.CANCELLED), None):
         await tell(world, world.id_generator.new_session_id(), report)
     assert await unknown_cases(world) == []
 
 
-async def test_such_money_goes_back_from_its_case_by_the_session_that_was_named(
+async def test_an_unknown_capture_is_refunded_from_its_case_through_the_reported_session(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -130,7 +130,7 @@ async def test_such_money_goes_back_from_its_case_by_the_session_that_was_named(
     assert await captures(world) == [(None, False, 159000)]
 
 
-async def test_what_says_captured_is_never_forgotten(world: World) -> None:
+async def test_a_callback_with_a_capture_is_never_deleted(world: World) -> None:
     await tell(world, world.id_generator.new_session_id())
     await tell(world, world.id_generator.new_session_id(), declined())
     await world.move_clock(400 * 24 * 3600)
@@ -139,7 +139,7 @@ async def test_what_says_captured_is_never_forgotten(world: World) -> None:
     assert '"captured"' in kept["report"]
 
 
-async def test_money_pays_its_session_when_that_appears_and_the_case_is_closed(
+async def test_the_capture_pays_its_session_when_it_appears_and_the_case_is_closed(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -157,7 +157,7 @@ async def test_money_pays_its_session_when_that_appears_and_the_case_is_closed(
     assert await world.cases(payment) == []
 
 
-async def test_an_inquiry_finds_the_money_of_a_session_that_appeared(world: World) -> None:
+async def test_an_inquiry_finds_the_capture_of_a_session_that_appeared(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     payment = await add_session(world, session_id)
@@ -168,7 +168,7 @@ async def test_an_inquiry_finds_the_money_of_a_session_that_appeared(world: Worl
     assert await captures(world) == [(payment.id, True, 0)]
 
 
-async def test_money_that_is_too_late_for_its_session_is_a_case_of_its_payment(
+async def test_a_capture_that_is_too_late_for_its_session_opens_a_case_of_its_payment(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -186,7 +186,7 @@ async def test_money_that_is_too_late_for_its_session_is_a_case_of_its_payment(
     assert unknown.status == "DISMISSED"
 
 
-async def test_money_that_went_back_pays_no_session_that_appears_later(world: World) -> None:
+async def test_a_refunded_capture_does_not_pay_a_session_that_appears_later(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     [case] = await unknown_cases(world)
@@ -204,7 +204,7 @@ async def test_money_that_went_back_pays_no_session_that_appears_later(world: Wo
     assert (await world.read(payment)).payment.paid_at is None
 
 
-async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
+async def test_a_capture_is_either_refunded_or_pays_its_session(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     [case] = await unknown_cases(world)
@@ -222,7 +222,7 @@ async def test_money_is_given_back_or_pays_never_both(world: World) -> None:
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
-async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanwhile(
+async def test_a_capture_with_a_pending_refund_does_not_pay_a_session_that_appears(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -241,7 +241,7 @@ async def test_money_that_is_being_given_back_pays_no_session_that_appears_meanw
     assert await captures(world) == [(None, False, 0)]
 
 
-async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) -> None:
+async def test_concurrent_callbacks_for_an_unknown_capture_store_it_once(world: World) -> None:
     service, session_id = world.service, world.id_generator.new_session_id()
     told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
     receipts = await asyncio.gather(
@@ -251,7 +251,7 @@ async def test_two_who_hear_of_unknown_money_at_once_keep_it_once(world: World) 
     assert len(await captures(world)) == len(await unknown_cases(world)) == 1
 
 
-async def test_a_session_that_appears_under_a_lock_waits_for_nobody_else(world: World) -> None:
+async def test_a_locked_session_that_appears_delays_only_itself(world: World) -> None:
     """The lock order is payment, session, capture: a locked payment delays only itself."""
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
@@ -281,7 +281,7 @@ async def the_dispute(world: World) -> CaseDetails:
     return case
 
 
-async def test_a_dispute_of_such_money_is_its_payments_once_the_session_comes(
+async def test_a_dispute_of_an_unknown_capture_moves_to_the_payment_when_the_session_appears(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -298,7 +298,7 @@ async def test_a_dispute_of_such_money_is_its_payments_once_the_session_comes(
     )
 
 
-async def test_a_dispute_that_waits_for_its_money_to_be_adopted_is_that_payments(
+async def test_a_dispute_that_waits_for_its_capture_is_assigned_to_the_payment(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()

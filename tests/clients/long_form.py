@@ -86,7 +86,7 @@ def _use_java(uses: list[str]) -> str:
 
 
 @pytest.mark.parametrize("use", [_use_python, _use_java])
-async def test_a_client_of_openapi_generator_does_all_that_a_merchant_does(
+async def test_a_client_from_openapi_generator_covers_every_merchant_task(
     uses: list[str], use: Callable[[list[str]], str]
 ) -> None:
     said = await asyncio.to_thread(use, uses)
@@ -94,5 +94,5 @@ async def test_a_client_of_openapi_generator_does_all_that_a_merchant_does(
     check_what_was_done(json.loads(said))
 
 
-def test_the_python_client_of_openapi_generator_is_used_with_its_types_right() -> None:
+def test_the_python_client_from_openapi_generator_type_checks() -> None:
     print(run(basedpyright(), "--level", "error", "--pythonpath", _PYTHON, folder=_python_client()))

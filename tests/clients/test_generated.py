@@ -19,7 +19,7 @@ from tools.openapi.check import command
 pytestmark = [pytest.mark.timeout(310), pytest.mark.long]
 
 
-async def test_a_client_of_openapi_python_client_does_all_that_a_merchant_does(
+async def test_a_client_from_openapi_python_client_covers_every_merchant_task(
     uses: list[str],
 ) -> None:
     folder = await asyncio.to_thread(python_client)
@@ -27,7 +27,7 @@ async def test_a_client_of_openapi_python_client_does_all_that_a_merchant_does(
     check_what_was_done(json.loads(told))
 
 
-async def test_a_client_of_openapi_typescript_does_all_that_a_merchant_does(
+async def test_a_client_from_openapi_typescript_covers_every_merchant_task(
     uses: list[str],
 ) -> None:
     folder = await asyncio.to_thread(typescript_client)
@@ -35,9 +35,9 @@ async def test_a_client_of_openapi_typescript_does_all_that_a_merchant_does(
     check_what_was_done(json.loads(told))
 
 
-def test_a_client_of_openapi_python_client_has_its_types_right() -> None:
+def test_a_client_from_openapi_python_client_type_checks() -> None:
     run(basedpyright(), "--level", "error", "--pythonpath", PYTHON, folder=python_client())
 
 
-def test_a_client_of_openapi_typescript_compiles_as_strictly_as_can_be() -> None:
+def test_a_client_from_openapi_typescript_compiles_in_strict_mode() -> None:
     run(*command("typescript/bin/tsc", "-p", "tsconfig.json"), folder=typescript_client())

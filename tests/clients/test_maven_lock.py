@@ -21,14 +21,12 @@ def repository(tmp_path: Path) -> Path:
     return tmp_path / "repository"
 
 
-def test_what_is_on_the_list_may_be_used(repository: Path) -> None:
+def test_listed_jars_are_accepted(repository: Path) -> None:
     check_fetched(repository, repository.parent / "lock")
 
 
 @pytest.mark.parametrize("name", [_NAME, _NAME.replace("1.0", "1.1")])
-def test_a_jar_that_was_changed_or_has_another_version_is_refused(
-    repository: Path, name: str
-) -> None:
+def test_a_modified_jar_or_a_different_version_is_refused(repository: Path, name: str) -> None:
     jar = repository / name
     jar.parent.mkdir(parents=True, exist_ok=True)
     jar.write_bytes(b"another jar")

@@ -175,7 +175,7 @@ async def test_an_export_applied_to_an_empty_installation_exports_the_same_bytes
     assert await empty.plan(text) == await here.plan(text) == []
 
 
-async def test_an_export_has_each_section_and_no_secret(world: World, here: Installation) -> None:
+async def test_an_export_has_every_section_and_no_secrets(world: World, here: Installation) -> None:
     await _fill(world)
     await _fill_merchant(world)
     text = await here.export(merchants=True)
@@ -194,7 +194,7 @@ async def test_an_export_has_each_section_and_no_secret(world: World, here: Inst
     assert "merchant" not in await here.export()
 
 
-async def test_settings_of_merchants_are_applied_where_these_merchants_are(
+async def test_merchant_settings_are_applied_to_existing_merchants(
     world: World, here: Installation
 ) -> None:
     await _fill_merchant(world)
@@ -222,7 +222,7 @@ async def test_settings_of_merchants_are_applied_where_these_merchants_are(
     assert await here.export(merchants=True) == text
 
 
-async def test_a_method_that_the_file_leaves_out_is_disabled_and_offered_again_later(
+async def test_a_method_missing_from_the_file_is_disabled_and_can_be_offered_again(
     world: World, here: Installation
 ) -> None:
     text = await here.export(merchants=True)
@@ -239,7 +239,7 @@ async def test_a_method_that_the_file_leaves_out_is_disabled_and_offered_again_l
     assert [method.id for method in again] == [method.id for method in methods]
 
 
-async def test_methods_that_are_named_alike_are_compared_in_their_order(
+async def test_methods_with_the_same_name_are_compared_in_order(
     world: World, here: Installation
 ) -> None:
     for country, rate in (("TH", "0.01"), ("JP", "0.02")):
@@ -284,7 +284,7 @@ async def test_translations_of_a_label_are_exported_and_applied_in_any_order(
     assert await here.plan(unspecified) == []
 
 
-async def test_a_section_that_is_left_out_stays_and_an_empty_one_removes(
+async def test_a_missing_section_is_unchanged_and_an_empty_section_removes_its_entries(
     world: World, here: Installation
 ) -> None:
     await _fill(world)
@@ -305,7 +305,7 @@ async def test_a_section_that_is_left_out_stays_and_an_empty_one_removes(
     assert await world.perform(ListTaxRates()) == []
 
 
-async def test_a_field_that_is_left_out_stays(world: World, here: Installation) -> None:
+async def test_a_missing_field_is_unchanged(world: World, here: Installation) -> None:
     await world.perform(
         SetRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.READ, per_s=5, burst=99)
     )
@@ -341,7 +341,7 @@ async def test_each_change_is_in_the_audit_log_with_its_reason(
     ]
 
 
-async def test_an_approval_that_waits_is_shown_and_not_proposed_twice(
+async def test_a_pending_approval_is_shown_and_not_proposed_again(
     world: World, production: Installation
 ) -> None:
     await world.perform(SetTaxRate(country="JP", rate=Decimal("0.1")))
@@ -376,7 +376,7 @@ tax_rates:
     assert await production.plan(text) == []
 
 
-async def test_a_step_that_waits_goes_on_after_its_approval(
+async def test_a_step_that_needs_approval_continues_once_approved(
     world: World, production: Installation
 ) -> None:
     text = await production.export(merchants=True)
@@ -396,7 +396,7 @@ async def test_a_step_that_waits_goes_on_after_its_approval(
     assert await card() == (True, Decimal("0.031"))
 
 
-async def test_values_are_compared_as_the_installation_writes_them(here: Installation) -> None:
+async def test_values_are_compared_in_the_exported_form(here: Installation) -> None:
     text = f"""
 version: 1
 tokens:
@@ -419,7 +419,7 @@ async def test_a_number_keeps_all_its_digits(here: Installation) -> None:
     assert f"refund_approval_above: '{limit}'\n" in await here.export()
 
 
-async def test_a_viewer_may_compare_and_not_apply(world: World, production: Installation) -> None:
+async def test_a_viewer_can_compare_but_not_apply(world: World, production: Installation) -> None:
     await world.operator_token("Vera", Role.VIEWER)
     viewer = Installation(production.service, Actor("Vera", "looking", Role.VIEWER))
     text = "version: 1\nrestrictions: []\n"
@@ -428,7 +428,7 @@ async def test_a_viewer_may_compare_and_not_apply(world: World, production: Inst
     assert len(await viewer.plan(text)) == 1
 
 
-async def test_applying_goes_on_after_a_crash(world: World, here: Installation) -> None:
+async def test_applying_continues_after_a_crash(world: World, here: Installation) -> None:
     text = "version: 1\ntax_rates:\n" + "".join(
         f"- country: {country}\n  rate: 0.05\n" for country in ("JP", "TH", "TW")
     )
@@ -449,7 +449,9 @@ async def test_applying_goes_on_after_a_crash(world: World, here: Installation) 
     assert [entry.action for entry in entries].count("tax.set") == 3
 
 
-async def test_a_file_that_two_people_apply_at_once_is_applied_once(here: Installation) -> None:
+async def test_a_file_that_two_people_apply_concurrently_is_applied_once(
+    here: Installation,
+) -> None:
     text = "version: 1\nfraud_rules:\n- {kind: PAYER, value: buyer-7, code: STOLEN}\n"
     steps = await here.plan(text)
     done = await asyncio.gather(
@@ -460,7 +462,7 @@ async def test_a_file_that_two_people_apply_at_once_is_applied_once(here: Instal
     assert await here.plan(text) == []
 
 
-async def test_a_plan_that_somebody_has_overtaken_is_refused(here: Installation) -> None:
+async def test_an_outdated_plan_is_refused(here: Installation) -> None:
     text = "version: 1\ntax_rates:\n- {country: TH, rate: 0.07}\n"
     steps = await here.plan(text)
     await here.submit(SetTaxRate(country="JP", rate=Decimal("0.1")))
@@ -469,7 +471,7 @@ async def test_a_plan_that_somebody_has_overtaken_is_refused(here: Installation)
     assert [step.sign for step in await here.plan(text)] == ["+", "-"]
 
 
-async def test_retention_is_compared_and_left_to_the_environment(here: Installation) -> None:
+async def test_retention_is_compared_but_only_the_environment_sets_it(here: Installation) -> None:
     text = "version: 1\nretention:\n- rule: attempts\n  days: 30\n"
     [step] = await here.plan(text)
     assert str(step) == "~ retention attempts: days 90 → 30 [set PAYINTENT_ATTEMPTS_DAYS=30]"
@@ -534,7 +536,7 @@ async def test_retention_is_compared_and_left_to_the_environment(here: Installat
         ("[" * 100_000, "shop.yaml:1: more than 8 levels of nesting"),
     ],
 )
-def test_a_malformed_file_is_one_error_with_its_line(text: str, refusal: str) -> None:
+def test_a_malformed_file_gets_one_error_with_its_line(text: str, refusal: str) -> None:
     with pytest.raises(RefusedError) as refused:
         parse_config(text.encode(), "shop.yaml")
     assert refused.value.message.startswith(refusal)
@@ -572,7 +574,7 @@ def test_a_malformed_file_is_one_error_with_its_line(text: str, refusal: str) ->
         ),
     ],
 )
-async def test_an_entry_that_an_operation_refuses_has_its_line_and_nothing_is_changed(
+async def test_a_refused_entry_is_reported_with_its_line_and_nothing_is_changed(
     here: Installation, text: str, refusal: str
 ) -> None:
     before = await here.export(merchants=True)
@@ -581,7 +583,7 @@ async def test_an_entry_that_an_operation_refuses_has_its_line_and_nothing_is_ch
     assert await here.export(merchants=True) == before
 
 
-def test_a_file_that_is_no_text_or_too_long_is_refused() -> None:
+def test_a_binary_or_oversized_file_is_refused() -> None:
     for content, problem in ((b"\xff", "not UTF-8"), (b"#" * (16 << 20) + b"##", "16 MiB")):
         with pytest.raises(RefusedError, match=problem):
             parse_config(content, "shop.yaml")

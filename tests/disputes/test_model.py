@@ -38,7 +38,7 @@ def report(state: DisputeState, funds: DisputedFunds = DisputedFunds.UNTOUCHED) 
 
 
 @pytest.mark.parametrize("end", [DisputeState.WON, DisputeState.LOST])
-def test_reports_in_any_order_come_to_the_same_end(end: DisputeState) -> None:
+def test_reports_in_any_order_lead_to_the_same_state(end: DisputeState) -> None:
     reports = [
         report(DisputeState.OPEN),
         report(DisputeState.OPEN, DisputedFunds.WITHDRAWN),
@@ -52,7 +52,7 @@ def test_reports_in_any_order_come_to_the_same_end(end: DisputeState) -> None:
         assert (dispute.state, dispute.funds) == (end, DisputedFunds.REINSTATED)
 
 
-def test_what_a_stale_report_says_of_the_money_still_counts() -> None:
+def test_the_amount_of_a_stale_report_still_counts() -> None:
     lost = replace(BEGUN, state=DisputeState.LOST)
     dispute = apply_report(lost, report(DisputeState.OPEN, DisputedFunds.WITHDRAWN))
     assert dispute == replace(lost, funds=DisputedFunds.WITHDRAWN)
@@ -60,7 +60,7 @@ def test_what_a_stale_report_says_of_the_money_still_counts() -> None:
     assert dispute.funds is DisputedFunds.WITHDRAWN
 
 
-def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
+def test_an_appealed_dispute_continues_to_its_new_outcome() -> None:
     due = datetime(2027, 1, 15, tzinfo=UTC)
     lost = replace(BEGUN, state=DisputeState.LOST)
     appealed = replace(report(DisputeState.OPEN), is_appeal=True, respond_by=due)
@@ -74,26 +74,26 @@ def test_a_lost_dispute_that_is_appealed_goes_on_to_its_new_end() -> None:
     assert apply_report(won, appealed) == won  # only what was lost is appealed
 
 
-def test_an_appeal_that_is_heard_of_when_it_is_answered_needs_people_too() -> None:
+def test_an_appeal_that_is_first_reported_under_review_also_needs_attention() -> None:
     lost = replace(BEGUN, state=DisputeState.LOST)
     reviewed = apply_report(lost, replace(report(DisputeState.UNDER_REVIEW), is_appeal=True))
     assert reviewed.state is DisputeState.UNDER_REVIEW
     assert needs_reopening(lost, reviewed)
 
 
-def test_a_report_without_a_reason_or_deadline_keeps_those_that_are_known() -> None:
+def test_a_report_without_a_reason_or_deadline_keeps_the_known_values() -> None:
     due = datetime(2026, 12, 1, tzinfo=UTC)
     dispute = apply_report(replace(BEGUN, respond_by=due), report(DisputeState.OPEN))
     assert (dispute.reason, dispute.respond_by) == ("general", due)
 
 
 @pytest.mark.parametrize("state", DisputeState)
-def test_what_may_still_be_lost_or_is_lost_is_held(state: DisputeState) -> None:
+def test_an_open_or_lost_dispute_holds_its_amount(state: DisputeState) -> None:
     holds = state in {DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST}
     assert replace(BEGUN, state=state).held_minor == (100 if holds else 0)
 
 
-def test_what_is_refundable_is_the_share_that_no_dispute_holds() -> None:
+def test_the_refundable_amount_excludes_disputed_money() -> None:
     amount = Decimal("10.00")
     assert compute_undisputed_amount(amount, amount, 1100, 550) == Decimal("5.00")
     assert compute_undisputed_amount(amount, Decimal("2.00"), 1100, 1000) == Decimal("2.00")

@@ -52,7 +52,9 @@ async def the_case(world: World) -> CaseDetails:
     return case
 
 
-async def test_a_dispute_is_a_case_with_its_amount_reason_deadline_and_name(world: World) -> None:
+async def test_a_dispute_opens_a_case_with_amount_reason_deadline_and_reference(
+    world: World,
+) -> None:
     payment = await paid(world)
     receipt = await hear(world, report(payment, amount_minor=50000))
     assert receipt.payment_id == payment.id
@@ -67,7 +69,7 @@ async def test_a_dispute_is_a_case_with_its_amount_reason_deadline_and_name(worl
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_a_dispute_is_followed_to_its_end_in_one_case(world: World) -> None:
+async def test_all_reports_of_a_dispute_update_the_same_case(world: World) -> None:
     payment = await paid(world)
     for state, funds in (
         (DisputeState.OPEN, DisputedFunds.UNTOUCHED),
@@ -88,7 +90,7 @@ async def test_a_dispute_is_followed_to_its_end_in_one_case(world: World) -> Non
     )
 
 
-async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
+async def test_a_repeated_callback_is_applied_once(world: World) -> None:
     payment = await paid(world)
     first = await hear(world, report(payment), name="evt_1")
     again = await hear(world, report(payment, state=DisputeState.LOST), name="evt_1")
@@ -96,7 +98,7 @@ async def test_a_callback_that_comes_twice_is_one_word(world: World) -> None:
     assert (await the_case(world)).note == "dispute open, money withdrawn"
 
 
-async def test_what_is_disputed_cannot_be_refunded(world: World) -> None:
+async def test_disputed_money_cannot_be_refunded(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, amount_minor=100000))
     with pytest.raises(RefusedError, match=r"refundable remainder of 590\.00") as refused:
@@ -119,7 +121,7 @@ async def test_what_is_disputed_cannot_be_refunded(world: World) -> None:
         (DisputeState.CLOSED, True),
     ],
 )
-async def test_a_dispute_that_was_won_or_is_none_holds_nothing(
+async def test_only_some_dispute_outcomes_make_the_amount_refundable(
     world: World, state: DisputeState, refundable: bool
 ) -> None:
     payment = await paid(world)
@@ -133,7 +135,7 @@ async def test_a_dispute_that_was_won_or_is_none_holds_nothing(
     assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
 
 
-async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: World) -> None:
+async def test_refunded_money_can_still_be_disputed(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "1000.00")
     await work(world)
@@ -147,7 +149,7 @@ async def test_money_that_has_gone_back_can_be_disputed_all_the_same(world: Worl
         await asked(world, payment, "0.01")
 
 
-async def test_the_database_promises_nothing_that_is_disputed(world: World) -> None:
+async def test_the_database_does_not_reserve_disputed_money(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, amount_minor=159000 - 1))
     reserve = "UPDATE capture SET reserved_minor = reserved_minor + $1 RETURNING id"
@@ -157,14 +159,14 @@ async def test_the_database_promises_nothing_that_is_disputed(world: World) -> N
     await world.rows(reserve, -1)
 
 
-async def test_a_dispute_in_another_currency_holds_all(world: World) -> None:
+async def test_a_dispute_in_another_currency_holds_the_whole_capture(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, amount_minor=1, currency="USD"))
     with pytest.raises(RefusedError):
         await asked(world, payment, "0.01")
 
 
-async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World) -> None:
+async def test_two_disputes_of_a_payment_open_two_cases_and_add_up(world: World) -> None:
     payment = await paid(world)
     for name, amount in (("du-a", 100000), ("du-b", 50000)):
         await hear(world, report(payment, reference=name, amount_minor=amount))
@@ -173,14 +175,14 @@ async def test_two_disputes_of_one_payment_are_two_cases_and_add_up(world: World
         await asked(world, payment, "100.00")
 
 
-async def test_a_dispute_of_money_that_nobody_told_us_of_is_anothers(world: World) -> None:
+async def test_a_dispute_of_an_unknown_capture_belongs_to_no_payment(world: World) -> None:
     payment = await paid(world)
     receipt = await hear(world, report(payment, capture="pi_of_another_shop"))
     assert (receipt.is_new, receipt.payment_id) == (True, None)
     assert await world.perform(ListCases()) == []
 
 
-async def test_a_dispute_that_overtakes_its_money_is_told_again_and_hurries_the_inquiry(
+async def test_a_dispute_before_its_capture_is_retried_and_speeds_up_the_inquiry(
     world: World,
 ) -> None:
     payment = await world.create()
@@ -200,7 +202,7 @@ async def test_a_dispute_that_overtakes_its_money_is_told_again_and_hurries_the_
         await asked(world, payment)
 
 
-async def test_a_dispute_of_a_session_that_ended_without_money_is_waited_for_no_longer(
+async def test_a_dispute_of_a_session_that_ended_without_a_capture_is_not_retried(
     world: World,
 ) -> None:
     payment = await world.create()
@@ -210,7 +212,7 @@ async def test_a_dispute_of_a_session_that_ended_without_money_is_waited_for_no_
     assert (receipt.is_new, receipt.payment_id) == (True, None)
 
 
-async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: World) -> None:
+async def test_a_dispute_case_cannot_be_refunded_and_is_closed_manually(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment))
     case = await the_case(world)
@@ -232,7 +234,7 @@ async def test_a_disputes_case_gives_no_money_back_and_is_closed_by_hand(world: 
         (DisputeState.LOST, DisputeState.WON),
     ],
 )
-async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
+async def test_a_closed_case_is_reopened_if_its_dispute_needs_attention_again(
     world: World, before: DisputeState, after: DisputeState
 ) -> None:
     payment = await paid(world)
@@ -247,7 +249,7 @@ async def test_a_closed_case_opens_again_where_its_dispute_needs_somebody_again(
     assert again.note.endswith(f"over; dispute {after}, money withdrawn")
 
 
-async def test_an_appeal_opens_the_closed_case_of_a_lost_dispute_with_its_new_deadline(
+async def test_an_appeal_reopens_the_case_of_a_lost_dispute_with_the_new_deadline(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -269,7 +271,7 @@ async def test_an_appeal_opens_the_closed_case_of_a_lost_dispute_with_its_new_de
     await asked(world, payment)
 
 
-async def test_a_refund_that_was_not_sent_yet_is_declined_where_a_dispute_took_its_money(
+async def test_an_unsent_refund_fails_if_a_dispute_holds_its_money(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -283,7 +285,7 @@ async def test_a_refund_that_was_not_sent_yet_is_declined_where_a_dispute_took_i
 
 
 @pytest.mark.parametrize("state", [DisputeState.INQUIRY, DisputeState.WON])
-async def test_a_refund_goes_out_where_a_dispute_holds_nothing(
+async def test_a_refund_is_sent_if_the_dispute_holds_nothing(
     world: World, state: DisputeState
 ) -> None:
     payment = await paid(world)
@@ -293,7 +295,7 @@ async def test_a_refund_goes_out_where_a_dispute_holds_nothing(
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_a_refund_goes_out_of_what_a_dispute_leaves(world: World) -> None:
+async def test_a_refund_is_sent_from_the_undisputed_amount(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "1000")
     await hear(world, report(payment, amount_minor=59000))
@@ -301,7 +303,7 @@ async def test_a_refund_goes_out_of_what_a_dispute_leaves(world: World) -> None:
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "1000", "0", 100000, 0)
 
 
-async def test_a_refund_that_its_gateway_may_have_read_goes_on_under_a_dispute(
+async def test_a_refund_that_may_have_been_sent_continues_despite_a_dispute(
     world: World,
 ) -> None:
     payment = await paid(world)

@@ -23,7 +23,7 @@ from payintent.payments.model import PaymentStatus
         ("", FeedVerdict(doubled=0, missing=4, unknown=0, misplaced=0)),
     ],
 )
-def test_a_feed_is_clean_with_every_event_once_and_in_order(
+def test_a_feed_is_clean_if_every_event_occurs_once_and_in_order(
     read: str, verdict: FeedVerdict
 ) -> None:
     found = judge_feed(list(read), list("abcd"))
@@ -31,20 +31,20 @@ def test_a_feed_is_clean_with_every_event_once_and_in_order(
     assert found.is_clean == (read == "abcd")
 
 
-def test_payments_are_lost_or_end_where_their_kind_does_not() -> None:
+def test_missing_payments_and_unexpected_final_statuses_are_detected() -> None:
     kinds = {"pay_1": "paid", "pay_2": "paid", "pay_3": "declined"}
     lost, wrong = judge_payments(kinds, {"pay_1": "PAID", "pay_3": "PAID"})
     assert (lost, wrong) == (["pay_2"], ["declined: PAID"])
 
 
-def test_every_kind_ends_in_states_that_there_are() -> None:
+def test_every_kind_ends_in_a_known_status() -> None:
     assert len({kind.name for kind in KINDS}) == len(KINDS)
     for kind in KINDS:
         assert kind.ends
         assert kind.ends <= {str(status) for status in PaymentStatus}
 
 
-def test_a_reader_that_died_while_it_wrote_goes_on_before_that_page(tmp_path: Path) -> None:
+def test_a_reader_that_died_during_a_write_resumes_before_that_page(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "feed")
     assert journal.mend() is None
     journal.add("A1", ["a", "b"])
@@ -77,7 +77,7 @@ SECOND = Page(opening=100, moved=50, closing=150, lines=[(B, 50)])
         ([FIRST, SECOND], 119, {"unbalanced": 1}),
     ],
 )  # fmt: skip
-def test_statements_are_clean_where_each_fact_is_in_one_and_all_add_up_to_the_balance(
+def test_statements_are_clean_if_each_entry_is_in_one_and_the_sums_match_the_balance(
     pages: list[Page], balance: int, wrong: dict[str, int]
 ) -> None:
     found = judge_pages(pages, OWED, balance)

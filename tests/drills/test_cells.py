@@ -13,7 +13,7 @@ from tests.support.patience import PATIENCE_S
 
 
 @pytest.mark.full
-async def test_an_installation_that_is_killed_is_not_felt_at_the_other(tmp_path: Path) -> None:
+async def test_killing_an_installation_does_not_affect_the_other(tmp_path: Path) -> None:
     faults = {fault.name: replace(fault, hold_s=3.0) for fault in FAULTS}
     async with running(tmp_path, ("a1", "b1")) as scene:
         drill = Drill(scene, per_s=10.0, around_s=3.0)

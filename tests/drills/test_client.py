@@ -34,7 +34,7 @@ async def counted() -> AsyncIterator[tuple[_Server, Target]]:
 
 
 @pytest.mark.parametrize(("idle_max_s", "connections"), [(math.inf, 1), (0.0, 3)])
-async def test_a_connection_is_used_again_unless_none_is_to_be_kept(
+async def test_a_connection_is_reused_unless_keep_alive_is_disabled(
     counted: tuple[_Server, Target], idle_max_s: float, connections: int
 ) -> None:
     server, target = counted
@@ -45,7 +45,7 @@ async def test_a_connection_is_used_again_unless_none_is_to_be_kept(
     assert server.connections == connections
 
 
-async def test_a_connection_that_was_idle_too_long_is_not_used_again(
+async def test_a_connection_that_was_idle_too_long_is_not_reused(
     counted: tuple[_Server, Target],
 ) -> None:
     server, target = counted

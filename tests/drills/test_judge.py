@@ -22,50 +22,50 @@ CALLS = [call(CREATE, "pi_1", "k1"), call(CREATE, "pi_2", "k2"), call(CANCEL, "p
 STORED = [StoredPayment("pi_1", "k1", "PENDING"), StoredPayment("pi_2", "k2", "CANCELLED")]
 
 
-def test_nothing_is_counted_where_all_is_well() -> None:
+def test_a_correct_run_has_no_findings() -> None:
     assert judge(CALLS, STORED, ["pi_2"], ["pi_2"]).is_clean
 
 
-def test_a_payment_that_was_acknowledged_and_is_not_stored_is_lost() -> None:
+def test_an_acknowledged_payment_that_is_not_stored_is_lost() -> None:
     found = judge(CALLS, STORED[1:], ["pi_2"], ["pi_2"])
     assert (found.lost, found.doubled, found.missing) == ({"pi_1"}, set(), set())
 
 
-def test_a_cancel_that_was_acknowledged_and_is_not_stored_is_lost() -> None:
+def test_an_acknowledged_cancellation_that_is_not_stored_is_lost() -> None:
     back = [STORED[0], StoredPayment("pi_2", "k2", "PENDING")]
     found = judge(CALLS, back, ["pi_2"], ["pi_2"])
     assert found.lost == {"pi_2"}
 
 
-def test_two_payments_under_one_key_are_a_doubled_one() -> None:
+def test_two_payments_with_the_same_key_are_a_duplicate() -> None:
     twice = [*STORED, StoredPayment("pi_3", "k1", "PENDING")]
     found = judge(CALLS, twice, ["pi_2"], ["pi_2"])
     assert (found.lost, found.doubled, found.missing) == (set(), {"k1"}, set())
 
 
-def test_two_answers_to_one_key_with_two_payments_are_a_doubled_one() -> None:
+def test_two_responses_to_the_same_key_with_different_payments_are_a_duplicate() -> None:
     twice = [*CALLS, call(CREATE, "pi_2", "k1")]
     assert judge(twice, STORED, ["pi_2"], ["pi_2"]).doubled == {"k1"}
 
 
-def test_two_events_of_one_payment_are_a_doubled_one() -> None:
+def test_two_events_of_the_same_payment_are_a_duplicate() -> None:
     assert judge(CALLS, STORED, ["pi_2", "pi_2"], ["pi_2"]).doubled == {"pi_2"}
 
 
-def test_an_event_that_is_not_stored_or_was_not_delivered_is_missing() -> None:
+def test_an_event_that_is_not_stored_or_not_delivered_is_missing() -> None:
     for events, delivered in (([], ["pi_2"]), (["pi_2"], [])):
         found = judge(CALLS, STORED, events, delivered)
         assert (found.lost, found.doubled, found.missing) == (set(), set(), {"pi_2"})
 
 
-def test_a_cancel_without_an_answer_needs_its_event_if_it_was_done() -> None:
+def test_a_cancellation_without_a_response_needs_an_event_if_it_took_effect() -> None:
     silent = [*CALLS[:2], call(CANCEL, "pi_2", outcome="no answer in time")]
     assert judge(silent, STORED, [], []).missing == {"pi_2"}
     undone = [STORED[0], StoredPayment("pi_2", "k2", "PENDING")]
     assert judge(silent, undone, [], []).is_clean
 
 
-def test_a_create_without_an_answer_may_be_stored_once_or_not_at_all() -> None:
+def test_a_create_without_a_response_may_be_stored_at_most_once() -> None:
     silent = [*CALLS, call(CREATE, "", "k3", "reset")]
     once = StoredPayment("pi_3", "k3", "PENDING")
     again = StoredPayment("pi_4", "k3", "PENDING")
@@ -94,7 +94,7 @@ def test_the_outage_is_the_longest_time_without_an_accepted_create() -> None:
     assert outage_s(_every_second("ok", 0, 10) + _every_second("503", 10, 31), 9.5) > 20
 
 
-def test_answers_are_quick_again_once_every_later_five_seconds_are() -> None:
+def test_responses_are_fast_again_once_every_later_five_seconds_are_fast() -> None:
     bad = _every_second("503", 10, 17)
     calls = _every_second("ok", 0, 10) + bad + _every_second("ok", 17, 40)
     assert settled_s(calls, 10.0) == 7.0
@@ -104,18 +104,18 @@ def test_answers_are_quick_again_once_every_later_five_seconds_are() -> None:
     assert settled_s(calls + _every_second("503", 40, 44), 10.0) == math.inf
 
 
-def test_a_percentile_is_a_value_that_was_measured() -> None:
+def test_a_percentile_is_a_measured_value() -> None:
     assert percentile([3.0, 1.0, 2.0], 0.5) == 2.0
     assert percentile([float(number) for number in range(1, 101)], 0.99) == 99.0
     assert percentile([], 0.99) == 0.0
 
 
-def test_what_failed_is_counted_by_kind_and_outcome() -> None:
+def test_failures_are_counted_by_kind_and_outcome() -> None:
     calls = [*_every_second("503", 0, 2), call(CREATE, outcome="reset"), call(GET)]
     assert failures(calls) == {"create: 503": 2, "get: 503": 2, "create: reset": 1}
 
 
-def test_the_tables_figures_are_medians_and_what_must_be_none_is_added_up() -> None:
+def test_the_table_shows_medians_and_sums_of_errors() -> None:
     runs = [
         Run(
             fault="freeze",

@@ -11,7 +11,7 @@ from drills.ha.faults import FAULTS
 from tests.docs.reading import ROOT
 
 
-def test_packages_that_are_missing_are_named_as_debian_names_them(
+def test_missing_packages_are_reported_with_their_debian_names(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("PATH", "")
@@ -24,13 +24,13 @@ def test_packages_that_are_missing_are_named_as_debian_names_them(
         drill._refuse_what_cannot_work()
 
 
-def test_another_user_than_root_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_user_other_than_root_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(drill.os, "geteuid", lambda: 1000)
     with pytest.raises(SystemExit, match="run it as root"):
         drill._refuse_what_cannot_work()
 
 
-def test_a_fault_that_there_is_not_is_refused_with_the_names_of_all() -> None:
+def test_an_unknown_fault_is_refused_with_the_names_of_all_faults() -> None:
     done = subprocess.run(
         [sys.executable, "-m", "drills.ha", "--only", "freeze,earthquake"],
         cwd=ROOT,

@@ -36,14 +36,14 @@ def _denies(rule: FraudRule, **subject: Any) -> bool:
     return FraudRuleSet([rule]).evaluate(_subject(**subject)) is not None
 
 
-def test_a_listed_country_is_met_and_an_unknown_one_is_on_no_list() -> None:
+def test_a_country_rule_matches_only_its_country() -> None:
     rule = _rule("COUNTRY", "KP")
     assert _denies(rule, country="KP")
     for other in ("KR", "kp", "", None):
         assert not _denies(rule, country=other), other
 
 
-def test_a_payer_is_met_by_the_very_same_text() -> None:
+def test_a_payer_rule_matches_only_the_exact_payer_uid() -> None:
     assert _denies(_rule("PAYER", "Buyer-7"), payer_uid="Buyer-7")
     for other in ("buyer-7", "Buyer-77", " Buyer-7", ""):
         assert not _denies(_rule("PAYER", "Buyer-7"), payer_uid=other), other
@@ -56,7 +56,7 @@ def test_a_payer_is_met_by_the_very_same_text() -> None:
         ("@x.com", ["a@x.com", "b@X.COM"], ["a@y.x.com", "a@ax.com", "x.com@a.com", None]),
     ],
 )
-def test_an_email_is_met_whole_or_by_its_domain_and_capitals_do_not_matter(
+def test_an_email_rule_matches_an_address_or_a_domain_case_insensitively(
     listed: str, met: list[str], passed: list[str | None]
 ) -> None:
     for email in met:
@@ -77,7 +77,7 @@ def test_an_email_is_met_whole_or_by_its_domain_and_capitals_do_not_matter(
         ("::ffff:192.0.2.0/120", ["192.0.2.9", "::ffff:192.0.2.9"], ["192.0.3.9"]),
     ],
 )
-def test_an_address_is_met_by_its_network(
+def test_an_address_rule_matches_its_network(
     listed: str, met: list[str], passed: list[str | None]
 ) -> None:
     for address in met:
@@ -87,14 +87,14 @@ def test_an_address_is_met_by_its_network(
 
 
 @pytest.mark.parametrize("kind", ["PAYER_VELOCITY", "ADDRESS_VELOCITY"])
-def test_a_velocity_is_met_from_its_count_on(kind: str) -> None:
+def test_a_velocity_rule_matches_once_its_count_is_reached(kind: str) -> None:
     rule = _rule(kind, id=9, count_max=3, window_s=60)
     assert [_denies(rule, counts={9: count}) for count in range(5)] == [False] * 3 + [True] * 2
     assert not _denies(rule, counts={8: 3})
     assert not _denies(rule)
 
 
-def test_the_highest_score_decides_and_of_equals_the_oldest() -> None:
+def test_the_rule_with_the_highest_score_decides_and_the_oldest_breaks_a_tie() -> None:
     rules = [
         _rule("PAYER", "buyer-1", id=3, score=70, code="THIRD"),
         _rule("COUNTRY", "DE", id=2, score=70, code="SECOND", level=RiskLevel.LOW),
@@ -107,7 +107,7 @@ def test_the_highest_score_decides_and_of_equals_the_oldest() -> None:
     assert denial.rule == "country:2"
 
 
-def test_a_rule_of_another_merchant_does_not_hold() -> None:
+def test_a_rule_of_another_merchant_does_not_apply() -> None:
     theirs, ours, everybodys = (
         _rule("PAYER", "buyer-1", id=number, merchant_id=merchant_id)
         for number, merchant_id in enumerate((2, 1, None), 1)
@@ -126,7 +126,7 @@ def test_a_rule_of_another_merchant_does_not_hold() -> None:
     assert not _denies(velocities[0], counts={1: 9})
 
 
-def test_a_book_without_rules_says_so() -> None:
+def test_a_rule_set_without_rules_is_falsy() -> None:
     assert not FraudRuleSet()
     for rule in (
         _rule("PAYER", "x"),
@@ -205,7 +205,7 @@ def _plainly(rule: FraudRule, subject: FraudSubject) -> bool:
 
 @settings(max_examples=300, deadline=None)
 @given(rules=_books, subject=_subjects)
-def test_the_book_denies_what_going_through_all_rules_would(
+def test_a_rule_set_gives_the_same_result_as_checking_every_rule(
     rules: list[FraudRule], subject: FraudSubject
 ) -> None:
     met = sorted((-rule.score, rule.id) for rule in rules if _plainly(rule, subject))
@@ -223,11 +223,13 @@ def test_the_book_denies_what_going_through_all_rules_would(
         ("no address", "no address"),
     ],
 )
-def test_one_caller_is_one_address_and_of_ipv6_one_network(address: str, wanted: str) -> None:
+def test_a_client_is_identified_by_its_ipv4_address_or_ipv6_network(
+    address: str, wanted: str
+) -> None:
     assert make_client_address_key(address) == wanted
 
 
-def test_what_is_no_address_reads_as_none() -> None:
+def test_an_invalid_address_is_parsed_as_none() -> None:
     for text in ("", " ", "1.2.3", "1.2.3.4:80", "[::1]", "01.2.3.4", "unknown", "1.2.3.4/32"):
         assert parse_ip_address(text) is None, text
     with pytest.raises(ValueError, match="host bits"):

@@ -55,7 +55,7 @@ async def decisions(api: Api) -> list[tuple[str | None, int]]:
     return [(item.payment_id, item.rule_id) for item in reversed(listed)]
 
 
-async def test_a_denial_is_the_envelope_alone_and_creates_nothing(api: Api) -> None:
+async def test_a_denied_create_gets_only_the_fds_object_and_stores_no_payment(api: Api) -> None:
     rule = await add(api, "PAYER", "buyer-1", level=RiskLevel.CRITICAL, score=87)
     answer = await api.create()
     assert fds(answer) == {
@@ -73,7 +73,7 @@ async def test_a_denial_is_the_envelope_alone_and_creates_nothing(api: Api) -> N
     assert (await api.create(payer_uid="buyer-2")).status == 201
 
 
-async def test_a_create_is_screened_on_what_the_merchant_sent(api: Api) -> None:
+async def test_a_create_is_screened_by_the_fields_that_the_merchant_sent(api: Api) -> None:
     await add(api, "COUNTRY", "DE")
     await add(api, "EMAIL", "@Spam.Example")
     await add(api, "ADDRESS", "0.0.0.0/0")
@@ -91,7 +91,7 @@ async def test_a_create_is_screened_on_what_the_merchant_sent(api: Api) -> None:
     assert sent.status == 201  # where the merchant's server stands is nobody's risk
 
 
-async def test_the_checks_before_screening_are_told_first(api: Api) -> None:
+async def test_validation_errors_take_precedence_over_screening(api: Api) -> None:
     await add(api, "PAYER", "buyer-1")
     assert refusal(await api.create(currency="XXX")) == (400, "INVALID_CURRENCY")
     assert refusal(await api.create(amount="0")) == (422, "INVALID_AMOUNT")
@@ -99,7 +99,9 @@ async def test_the_checks_before_screening_are_told_first(api: Api) -> None:
     assert await decisions(api) == []
 
 
-async def test_the_highest_score_decides_and_the_oldest_of_equals(api: Api) -> None:
+async def test_the_rule_with_the_highest_score_decides_and_the_oldest_breaks_a_tie(
+    api: Api,
+) -> None:
     await add(api, "COUNTRY", "DE", score=10, code="LOW_ONE")
     await add(api, "PAYER", "buyer-1", score=60, code="OLDER")
     await add(api, "EMAIL", "a@x.com", score=60, code="YOUNGER")
@@ -108,7 +110,7 @@ async def test_the_highest_score_decides_and_the_oldest_of_equals(api: Api) -> N
     assert (fds(answer)["code"], fds(answer)["risk_score"]) == ("OLDER", 60)
 
 
-async def test_rules_of_another_merchant_do_not_hold(api: Api) -> None:
+async def test_rules_of_another_merchant_do_not_apply(api: Api) -> None:
     other = await api.world.add_merchant()
     await add(api, "PAYER", "buyer-1", merchant_id=other.merchant.id)
     await add(api, "PAYER_VELOCITY", count_max=1, window_s=60, merchant_id=other.merchant.id)
@@ -120,7 +122,7 @@ async def test_rules_of_another_merchant_do_not_hold(api: Api) -> None:
     assert "fds" not in (await api.send("GET", path, headers=edge("DE"))).json
 
 
-async def test_a_denial_is_kept_under_its_key_for_a_day(api: Api) -> None:
+async def test_a_denial_is_replayed_for_its_key_for_a_day(api: Api) -> None:
     rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
     first = await api.create(key)
     again = await api.create(key)
@@ -138,7 +140,7 @@ async def test_a_denial_is_kept_under_its_key_for_a_day(api: Api) -> None:
     assert await count(api) == 0
 
 
-async def test_after_a_day_of_the_databases_clock_the_key_is_free(api: Api) -> None:
+async def test_a_key_can_be_reused_after_a_day_of_the_database_clock(api: Api) -> None:
     rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
     fds(await api.create(key))
     await api.world.move_clock(_DAY_S - 60)
@@ -154,7 +156,7 @@ async def test_after_a_day_of_the_databases_clock_the_key_is_free(api: Api) -> N
     assert (replayed.status, replayed.body) == (201, created.body)
 
 
-async def test_a_finished_key_replays_its_payment_though_a_rule_now_matches(api: Api) -> None:
+async def test_a_completed_key_replays_its_payment_even_if_a_rule_matches_now(api: Api) -> None:
     key = str(uuid4())
     first = await api.create(key, payer_email="a@x.com", country="DE")
     await add(api, "PAYER", "buyer-1")
@@ -166,7 +168,7 @@ async def test_a_finished_key_replays_its_payment_though_a_rule_now_matches(api:
     assert await decisions(api) == []
 
 
-async def test_of_a_storm_with_one_key_one_denial_is_decided_and_all_are_told_it(
+async def test_concurrent_requests_with_the_same_key_share_a_single_denial(
     api: Api,
 ) -> None:
     rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
@@ -177,7 +179,7 @@ async def test_of_a_storm_with_one_key_one_denial_is_decided_and_all_are_told_it
     assert await decisions(api) == [(None, rule.id)]
 
 
-async def test_a_payer_creates_so_many_payments_within_a_time_and_no_more(api: Api) -> None:
+async def test_a_velocity_rule_limits_the_payments_that_a_payer_creates(api: Api) -> None:
     rule = await add(api, "PAYER_VELOCITY", count_max=2, window_s=3600)
     assert [(await api.create()).status for _ in range(2)] == [201, 201]
     assert fds(await api.create())["code"] == "VELOCITY_EXCEEDED"
@@ -193,14 +195,14 @@ async def test_a_payer_creates_so_many_payments_within_a_time_and_no_more(api: A
     assert await decisions(api) == [(None, rule.id)] * 3
 
 
-async def test_of_many_creates_at_once_a_payer_gets_no_more_than_the_limit(api: Api) -> None:
+async def test_concurrent_creates_cannot_exceed_a_payers_limit(api: Api) -> None:
     await add(api, "PAYER_VELOCITY", count_max=3, window_s=3600)
     answers = await asyncio.gather(*(api.create() for _ in range(10)))
     assert sorted(answer.status for answer in answers) == [200] * 7 + [201] * 3
     assert await count(api) == 3
 
 
-async def test_an_address_selects_so_often_within_a_time_and_no_more(api: Api) -> None:
+async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -> None:
     rule = await add(api, "ADDRESS_VELOCITY", count_max=2, window_s=3600)
     created = [await api.create(expires_in=86_400) for _ in range(3)]
 
@@ -232,7 +234,7 @@ async def test_an_address_selects_so_often_within_a_time_and_no_more(api: Api) -
     assert [row["n"] for row in kept] == [32]  # a keyed digest, and no address
 
 
-async def test_of_many_selections_at_once_an_address_gets_no_more_than_the_limit(
+async def test_concurrent_selections_cannot_exceed_an_addresss_limit(
     api: Api,
 ) -> None:
     await add(api, "ADDRESS_VELOCITY", count_max=3, window_s=3600)
@@ -268,7 +270,7 @@ PAGES = [
 ]
 
 
-async def test_every_checkout_route_and_the_page_deny_and_leak_nothing(api: Api) -> None:
+async def test_every_checkout_route_denies_without_leaking_data(api: Api) -> None:
     created = await api.create(payer_email="secret@example.com", metadata={"order_id": "A-1"})
     checkout_id = created.json["checkout_id"]
     before = (await api.get(created.json["id"])).body
@@ -297,7 +299,7 @@ async def test_every_checkout_route_and_the_page_deny_and_leak_nothing(api: Api)
         )
 
 
-async def test_a_checkout_is_screened_by_payer_and_address_whatever_its_state(api: Api) -> None:
+async def test_a_checkout_is_screened_by_payer_and_address_in_every_status(api: Api) -> None:
     created = [await api.create(payer_uid=f"buyer-{number}") for number in range(4)]
     for one, status in zip(created, ("PENDING", "PROCESSING", "PAID", "CANCELLED"), strict=True):
         await bring_to(api, one, status)
@@ -312,7 +314,7 @@ async def test_a_checkout_is_screened_by_payer_and_address_whatever_its_state(ap
     assert "fds" not in (await api.send("GET", path, headers=edge(None, "192.0.3.9"))).json
 
 
-async def test_a_payment_is_decided_upon_once_by_each_rule(api: Api) -> None:
+async def test_each_rule_records_at_most_one_decision_per_payment(api: Api) -> None:
     created, other = await api.create(), await api.create()
     first = await add(api, "PAYER", "buyer-1", score=1)
     for _ in range(3):
@@ -327,7 +329,7 @@ async def test_a_payment_is_decided_upon_once_by_each_rule(api: Api) -> None:
     ]
 
 
-async def test_an_email_that_is_blocked_is_neither_kept_nor_sold_to(api: Api) -> None:
+async def test_a_blocked_email_is_not_stored_and_cannot_pay(api: Api) -> None:
     created = await api.create(payer_email="good@example.com")
     await add(api, "EMAIL", "bad@example.com")
     path = f"/v1/checkout/{created.json['checkout_id']}"
@@ -343,7 +345,7 @@ async def test_an_email_that_is_blocked_is_neither_kept_nor_sold_to(api: Api) ->
     assert (await select(api, created)).status == 200
 
 
-async def test_the_merchants_other_routes_are_not_screened(api: Api) -> None:
+async def test_other_merchant_routes_are_not_screened(api: Api) -> None:
     created = await api.create()
     await add(api, "PAYER", "buyer-1")
     await add(api, "COUNTRY", "DE")
@@ -358,7 +360,7 @@ async def test_the_merchants_other_routes_are_not_screened(api: Api) -> None:
         assert (answer.status, b"fds" in answer.body) == (200, False), path
 
 
-async def test_an_unknown_checkout_is_not_found_whoever_asks(api: Api) -> None:
+async def test_an_unknown_checkout_is_not_found_even_for_a_denied_buyer(api: Api) -> None:
     await add(api, "COUNTRY", "DE")
     path = "/v1/checkout/cs_0000000000000000"
     assert refusal(await api.send("GET", path, headers=edge("DE"))) == (404, "CHECKOUT_NOT_FOUND")

@@ -66,7 +66,7 @@ def _buyer(world: World) -> FraudSubject:
     return FraudSubject(merchant_id=world.merchant_id, payer_uid="buyer-1")
 
 
-async def test_a_process_knows_of_a_rule_within_the_time_it_keeps_what_it_knows(
+async def test_a_process_applies_a_new_rule_after_the_cache_expires(
     world: World, known: PolicyCache, clock: Clock
 ) -> None:
     assert not await known.get_rules()
@@ -80,7 +80,7 @@ async def test_a_process_knows_of_a_rule_within_the_time_it_keeps_what_it_knows(
     assert not await known.get_rules()
 
 
-async def test_a_process_knows_of_a_restriction_as_soon(
+async def test_a_process_applies_a_new_restriction_after_the_cache_expires(
     world: World, known: PolicyCache, clock: Clock
 ) -> None:
     assert (await known.get_restrictions()).onramp == {"KR"}
@@ -90,7 +90,7 @@ async def test_a_process_knows_of_a_restriction_as_soon(
     assert (await known.get_restrictions()).crypto == {"DE"}
 
 
-async def test_rules_that_are_the_same_are_not_read_again(
+async def test_unchanged_rules_are_not_read_again(
     world: World, known: PolicyCache, clock: Clock
 ) -> None:
     first = await world.perform(_payer())
@@ -104,7 +104,7 @@ async def test_rules_that_are_the_same_are_not_read_again(
     assert (await known.get_rules()).evaluate(_buyer(world)) is None
 
 
-async def test_all_who_wait_for_what_is_old_share_one_reading(
+async def test_concurrent_requests_share_a_single_read_of_the_rules(
     world: World, known: PolicyCache
 ) -> None:
     await world.perform(_payer())
@@ -113,7 +113,7 @@ async def test_all_who_wait_for_what_is_old_share_one_reading(
     assert all(book is books[0] for book in books)
 
 
-async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
+async def test_concurrent_requests_share_a_failed_read(world: World) -> None:
     brief = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
     ended = Database(brief)
     await ended.close()
@@ -123,7 +123,7 @@ async def test_all_who_wait_share_a_reading_that_fails(world: World) -> None:
     assert len({id(item) for item in told}) == 1
 
 
-async def test_a_reading_goes_on_though_whoever_asked_first_has_left(
+async def test_a_read_continues_if_the_first_caller_is_cancelled(
     world: World, known: PolicyCache
 ) -> None:
     leaving = asyncio.create_task(known.get_rules())
@@ -142,7 +142,9 @@ async def another(world: World) -> AsyncIterator[World]:
     await service.close()
 
 
-async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: World) -> None:
+async def test_a_rule_added_by_one_process_applies_in_all_processes(
+    world: World, another: World
+) -> None:
     payment = await world.create()
     await another.service.fraud_screening.screen_checkout(payment, None, None)
     await world.perform(_payer())
@@ -150,7 +152,7 @@ async def test_a_rule_that_one_process_adds_holds_in_all(world: World, another: 
         await another.service.fraud_screening.screen_checkout(payment, None, None)
 
 
-async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(world: World) -> None:
+async def test_a_payers_second_create_waits_until_the_first_is_counted(world: World) -> None:
     """Staged: the first keeps its count uncommitted, and the second waits and counts it too."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
     digest = world.service.encryption.digest(f"payer:{world.merchant_id}:buyer-1")
@@ -163,7 +165,7 @@ async def test_a_second_create_of_a_payer_waits_for_the_first_to_be_counted(worl
             await second
 
 
-async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: World) -> None:
+async def test_a_denial_waits_for_a_create_with_the_same_key_and_replays_it(world: World) -> None:
     request = world.request()
     ids = world.id_generator
     new = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
@@ -177,7 +179,7 @@ async def test_a_denial_waits_for_a_create_with_its_key_and_replays_it(world: Wo
     assert await _kept(world) == (0, 0)
 
 
-async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: World) -> None:
+async def test_a_create_waits_for_a_denial_with_the_same_key_and_replays_it(world: World) -> None:
     """Two processes, of which one does not have the rule yet."""
     request = world.request()
     rule = await world.perform(_payer("somebody"))
@@ -200,7 +202,7 @@ async def test_a_create_waits_for_a_denial_with_its_key_and_replays_that(world: 
     assert row["payments"] == 0
 
 
-async def test_there_are_no_more_rules_than_a_process_reads(
+async def test_the_number_of_rules_is_limited_to_what_a_process_can_read(
     world: World, known: PolicyCache
 ) -> None:
     await world.rows(
@@ -240,7 +242,7 @@ async def _kept(world: World) -> tuple[int, int]:
     return row["decisions"], row["attempts"]
 
 
-async def test_denials_and_attempts_are_forgotten_in_their_time(world: World) -> None:
+async def test_denials_and_attempts_are_deleted_after_their_retention_period(world: World) -> None:
     short, long = [
         await world.perform(
             AddFraudRule(kind=FraudRuleKind.ADDRESS_VELOCITY, count_max=1, window_s=window_s)
@@ -275,7 +277,7 @@ async def test_denials_and_attempts_are_forgotten_in_their_time(world: World) ->
 @pytest.mark.parametrize(
     ("decided", "attempted", "plenty"), [(5, 1, True), (1, 5, True), (5, 5, True), (3, 3, False)]
 )
-async def test_pruning_goes_on_at_once_where_either_had_more_than_a_batch(
+async def test_pruning_continues_immediately_if_a_batch_was_full(
     world: World, decided: int, attempted: int, plenty: bool
 ) -> None:
     service = world.service

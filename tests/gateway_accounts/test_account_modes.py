@@ -51,7 +51,7 @@ def mistake(kind: type[Gateway], base_url: str, credentials: dict[str, str], **m
 
 
 @pytest.mark.parametrize(("kind", "base_url", "credentials"), FOR_TESTS)
-def test_what_is_for_tests_is_a_mistake_in_a_live_account_alone(
+def test_test_credentials_are_reported_only_for_a_live_account(
     kind: type[Gateway], base_url: str, credentials: dict[str, str]
 ) -> None:
     assert "for testing" in mistake(kind, base_url, credentials, livemode=True)
@@ -59,7 +59,7 @@ def test_what_is_for_tests_is_a_mistake_in_a_live_account_alone(
 
 
 @pytest.mark.parametrize(("kind", "base_url", "credentials"), LIVE)
-def test_what_moves_money_is_a_mistake_in_a_test_account_alone(
+def test_live_credentials_are_reported_only_for_a_test_account(
     kind: type[Gateway], base_url: str, credentials: dict[str, str]
 ) -> None:
     assert "are live" in mistake(kind, base_url, credentials, livemode=False)
@@ -68,7 +68,7 @@ def test_what_moves_money_is_a_mistake_in_a_test_account_alone(
 
 @pytest.mark.parametrize("livemode", [True, False])
 @pytest.mark.parametrize(("kind", "base_url", "credentials"), UNKNOWN)
-def test_what_shows_no_mode_is_no_mistake(
+def test_credentials_without_a_recognizable_mode_are_accepted(
     kind: type[Gateway], base_url: str, credentials: dict[str, str], *, livemode: bool
 ) -> None:
     assert mistake(kind, base_url, credentials, livemode=livemode) is None
@@ -82,7 +82,7 @@ def keys(mode: str) -> dict[str, str]:
     }
 
 
-async def test_an_account_is_neither_added_nor_changed_with_credentials_of_the_other_mode(
+async def test_credentials_of_the_wrong_mode_are_refused_for_an_account(
     world: World,
 ) -> None:
     http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1024)
@@ -107,7 +107,7 @@ async def test_an_account_is_neither_added_nor_changed_with_credentials_of_the_o
         await http.close()
 
 
-async def test_a_check_says_that_an_account_has_credentials_of_the_other_mode(
+async def test_a_check_reports_credentials_of_the_wrong_mode(
     world: World,
 ) -> None:
     http = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1024)

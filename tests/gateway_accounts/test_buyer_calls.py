@@ -97,7 +97,7 @@ def two_calls_at_once(world: World) -> None:
     accounts.buyer_calls = BuyerCalls(world.database, RateLimit(1, 2), frozenset())
 
 
-async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five_seconds(
+async def test_a_buyer_who_reloads_the_return_page_causes_an_inquiry_every_five_seconds(
     world: World,
 ) -> None:
     clock = await StoppedClock(world).stop()
@@ -110,14 +110,18 @@ async def test_a_buyer_who_reloads_the_way_back_has_the_gateway_asked_every_five
     assert len(world.gateway.inquired) == 2
 
 
-async def test_the_way_back_asks_nobody_while_the_account_has_no_call_left(world: World) -> None:
+async def test_the_return_page_does_not_call_the_gateway_if_the_rate_limit_is_reached(
+    world: World,
+) -> None:
     two_calls_at_once(world)
     first, second = [(await world.select(await world.create())).session for _ in range(2)]
     assert [await come_back(world, item.id) for item in (first, second)] == [0, 0]
     assert world.gateway.inquired == []
 
 
-async def test_a_payment_is_selected_so_often_and_can_be_paid_as_it_is(world: World) -> None:
+async def test_the_number_of_selections_is_limited_but_the_payment_can_still_be_paid(
+    world: World,
+) -> None:
     payment = await world.create()
     for number in range(SELECTIONS_MAX):
         selected = await world.select(payment, (world.card, world.transfer)[number % 2])
@@ -133,7 +137,7 @@ async def test_a_payment_is_selected_so_often_and_can_be_paid_as_it_is(world: Wo
     assert await world.status(payment) == "PAID"
 
 
-async def test_a_selection_without_a_call_left_leaves_nothing_and_calls_nobody(
+async def test_a_rate_limited_selection_stores_nothing_and_calls_no_gateway(
     world: World,
 ) -> None:
     two_calls_at_once(world)
@@ -150,7 +154,9 @@ async def test_a_selection_without_a_call_left_leaves_nothing_and_calls_nobody(
     assert (await world.select(payment)).payment.status == "PROCESSING"
 
 
-async def test_a_change_of_method_spends_the_question_about_the_present_one(world: World) -> None:
+async def test_a_method_change_uses_a_call_for_the_inquiry_about_the_current_method(
+    world: World,
+) -> None:
     two_calls_at_once(world)
     payment = await world.create()
     await world.select(payment)
@@ -160,7 +166,7 @@ async def test_a_change_of_method_spends_the_question_about_the_present_one(worl
     assert (len(world.gateway.created), len(world.gateway.inquired)) == (1, 1)
 
 
-async def test_all_processes_spend_from_one_bucket_which_fills_again(world: World) -> None:
+async def test_all_processes_share_a_bucket_that_refills(world: World) -> None:
     clock = await StoppedClock(world).stop()
     database, account = world.database, world.account_id
     first, second = (BuyerCalls(database, RateLimit(2, 4), {"local"}) for _ in range(2))
@@ -181,7 +187,9 @@ async def test_all_processes_spend_from_one_bucket_which_fills_again(world: Worl
     assert await BuyerCalls(database, None, ()).allow(make_buyer_call(account))
 
 
-async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: World) -> None:
+async def test_a_merchant_under_load_leaves_calls_for_buyers_of_other_merchants(
+    world: World,
+) -> None:
     """A crowd sends as many requests as it can, with 39 buyers of another merchant."""
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     crowd, other = list[bool](), list[bool]()
@@ -194,7 +202,7 @@ async def test_a_merchants_crowd_leaves_calls_for_the_buyers_of_others(world: Wo
     assert sum(crowd) >= 39 + 20
 
 
-async def test_whoever_is_alone_at_an_account_has_all_its_calls(world: World) -> None:
+async def test_a_merchant_that_is_alone_at_an_account_can_use_all_its_calls(world: World) -> None:
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     burst = [await shared.ask(BUSY_CALLS_MIN) for _ in range(60)]
     assert 40 <= sum(burst) < 45  # a third stays for others
@@ -205,7 +213,7 @@ async def test_whoever_is_alone_at_an_account_has_all_its_calls(world: World) ->
     assert sum(later) >= 0.9 * 200  # while the bucket comes to its level
 
 
-async def test_merchants_who_want_more_than_their_share_get_the_same(world: World) -> None:
+async def test_merchants_that_exceed_their_share_get_equal_shares(world: World) -> None:
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     got = Counter[int]()
     for _ in range(100):
@@ -216,7 +224,7 @@ async def test_merchants_who_want_more_than_their_share_get_the_same(world: Worl
     assert max(got.values()) <= 1.3 * min(got.values())
 
 
-async def test_a_checkout_in_a_loop_leaves_calls_for_the_others_of_its_merchant(
+async def test_a_looping_checkout_leaves_calls_for_other_checkouts_of_its_merchant(
     world: World,
 ) -> None:
     shared = await SharedBucket.at(world, RateLimit(20, 60))
@@ -229,7 +237,9 @@ async def test_a_checkout_in_a_loop_leaves_calls_for_the_others_of_its_merchant(
     assert others == [True] * 39
 
 
-async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(world: World) -> None:
+async def test_the_number_of_waiting_buyers_is_limited_per_account_and_per_merchant(
+    world: World,
+) -> None:
     calls = BuyerCalls(world.database, None, {"local"})
     async with AsyncExitStack() as waiting:
         for number in range(WAITING_PER_MERCHANT_MAX):
@@ -246,7 +256,7 @@ async def test_so_many_buyers_wait_for_an_account_and_so_many_of_a_merchant(worl
     assert await refusal(calls, make_buyer_call(0, BUSY_CALLS_MIN)) is None
 
 
-async def test_who_holds_us_back_is_in_no_outage_however_often(world: World) -> None:
+async def test_throttling_is_never_an_outage(world: World) -> None:
     health = GatewayHealth(world.database)
     for _ in range(3 * FAILURES_MAX):
         await health.record_result(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
@@ -259,7 +269,7 @@ def throttled(channel: GatewayChannel) -> float:
     return REGISTRY.get_sample_value(name, {"channel": channel}) or 0
 
 
-async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_not(
+async def test_throttled_calls_are_counted_by_channel_and_timeouts_are_not(
     world: World,
 ) -> None:
     health = GatewayHealth(world.database)
@@ -272,7 +282,7 @@ async def test_calls_that_are_held_back_are_counted_by_channel_and_silence_is_no
     assert counted == {GatewayChannel.SESSIONS: 2, GatewayChannel.REFUNDS: 1}
 
 
-async def test_being_held_back_hides_no_silence(world: World) -> None:
+async def test_throttling_does_not_hide_timeouts(world: World) -> None:
     health = GatewayHealth(world.database)
     for _ in range(FAILURES_MAX):
         await health.record_result(world.account_id, GatewayChannel.SESSIONS, THROTTLED)
@@ -280,7 +290,7 @@ async def test_being_held_back_hides_no_silence(world: World) -> None:
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
 
 
-async def test_one_buyer_whom_the_gateway_holds_back_takes_it_from_nobody(world: World) -> None:
+async def test_a_throttled_buyer_does_not_disable_the_method_for_other_buyers(world: World) -> None:
     world.gateway.answer_create = lambda _: THROTTLED
     payment = await world.create()
     for _ in range(FAILURES_MAX + 1):

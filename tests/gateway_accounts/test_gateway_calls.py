@@ -86,7 +86,7 @@ async def errors(world: World, **narrowed: int) -> list[FailedGatewayCall]:
     ("status", "outcome"),
     [("429 Too Many Requests", "throttled"), ("503 Service Unavailable", "unknown")],
 )
-async def test_what_a_gateway_answers_in_error_is_listed_by_its_status_without_its_body(
+async def test_an_error_response_is_listed_with_its_status_but_without_its_body(
     world: World, accounts: GatewayAccounts, status: str, outcome: str
 ) -> None:
     payment = await world.create()
@@ -104,7 +104,7 @@ async def test_what_a_gateway_answers_in_error_is_listed_by_its_status_without_i
     assert await errors(world, account_id=world.account_id) == []
 
 
-async def test_a_gateway_that_cannot_be_reached_was_not_contacted(
+async def test_an_unreachable_gateway_is_recorded_as_not_contacted(
     world: World, accounts: GatewayAccounts
 ) -> None:
     payment = await world.create()
@@ -136,7 +136,7 @@ async def test_the_last_errors_of_each_account_are_listed_newest_first(
     assert [e.outcome for e in await errors(world, limit=1)] == ["rejected", "unknown"]
 
 
-async def test_requests_stand_in_the_story_of_their_payment(world: World) -> None:
+async def test_gateway_requests_appear_in_the_timeline_of_their_payment(world: World) -> None:
     payment, other = await world.create(), await world.create()
     await world.select(payment)
     await world.service.accounts.log.flush()
@@ -149,7 +149,7 @@ async def test_requests_stand_in_the_story_of_their_payment(world: World) -> Non
 
 
 @pytest.mark.parametrize("padding", [0, 285])
-async def test_the_words_of_a_gateway_are_kept_without_the_card_that_they_name(
+async def test_card_numbers_are_masked_in_stored_gateway_messages(
     world: World, padding: int
 ) -> None:
     payment, log = await world.create(), world.service.accounts.log
@@ -160,7 +160,9 @@ async def test_the_words_of_a_gateway_are_kept_without_the_card_that_they_name(
     assert error.detail == f"{'-' * padding} card 424242******4242 is ? refused"[:300]
 
 
-async def test_more_than_fit_are_dropped_and_what_fits_is_one_statement(world: World) -> None:
+async def test_calls_beyond_the_limit_are_dropped_and_the_rest_is_written_in_one_statement(
+    world: World,
+) -> None:
     payment, statements = await world.create(), 0
 
     class Counting:
@@ -191,7 +193,7 @@ async def test_requests_that_cannot_be_stored_are_dropped_and_counted(world: Wor
     assert DROPPED_CALLS._value.get() == before + 3
 
 
-async def test_old_requests_are_forgotten_so_many_at_a_time(world: World) -> None:
+async def test_old_requests_are_deleted_in_batches(world: World) -> None:
     payment, log = await world.create(), world.service.accounts.log
     for _ in range(3):
         log.add(about(payment, world.account_id), None, log.now_s())
@@ -216,7 +218,7 @@ async def _kept(world: World) -> list[str]:
     return [row["detail"] for row in rows]
 
 
-async def test_a_worker_writes_what_it_noted_every_second_and_when_it_ends(world: World) -> None:
+async def test_a_worker_writes_its_calls_every_second_and_when_it_stops(world: World) -> None:
     service = world.service
     payment = await world.create()
     call = about(payment, world.account_id)
@@ -231,7 +233,7 @@ async def test_a_worker_writes_what_it_noted_every_second_and_when_it_ends(world
     assert await _kept(world) == ["first", "last"]
 
 
-async def test_a_log_that_cannot_be_written_leaves_no_connection_open(
+async def test_a_failed_write_does_not_leave_a_connection_open(
     world: World, settings: Settings
 ) -> None:
     service = await open_service(settings, {"fake": FakeGateway()})

@@ -100,7 +100,9 @@ async def other(settings: Settings, gateway: FakeGateway, world: World) -> Async
     await service.close()
 
 
-async def test_five_silences_in_a_row_are_an_outage_for_every_process(processes: Processes) -> None:
+async def test_five_consecutive_timeouts_are_an_outage_for_every_process(
+    processes: Processes,
+) -> None:
     await processes.fail(processes.first, FAILURES_MAX - 1)
     assert await processes.is_down() == (False, False)
     await processes.fail(processes.first)
@@ -108,14 +110,14 @@ async def test_five_silences_in_a_row_are_an_outage_for_every_process(processes:
     assert not await processes.admitted(processes.second)
 
 
-async def test_an_answer_in_between_begins_the_count_anew(processes: Processes) -> None:
+async def test_a_response_resets_the_count(processes: Processes) -> None:
     for _ in range(3):
         await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER)
         await processes.fail(processes.first, FAILURES_MAX - 1)
         assert await processes.is_down() == (False, False)
 
 
-async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Processes) -> None:
+async def test_timeouts_a_minute_apart_are_not_an_outage(processes: Processes) -> None:
     for _ in range(3 * FAILURES_MAX):
         await processes.fail(processes.first)
         await processes.move(16)
@@ -134,14 +136,14 @@ async def test_silences_that_are_a_minute_apart_are_no_outage(processes: Process
         (ANSWER, False),
     ],
 )
-async def test_what_counts_is_that_there_was_no_answer(
+async def test_only_missing_responses_count(
     processes: Processes, answer: object, counts: bool
 ) -> None:
     await processes.fail(processes.first, FAILURES_MAX, answer)
     assert await processes.is_down() == (counts, counts)
 
 
-async def test_answers_that_come_too_late_are_an_outage_until_one_comes_in_time(
+async def test_late_responses_are_an_outage_until_a_response_arrives_in_time(
     processes: Processes,
 ) -> None:
     for _ in range(FAILURES_MAX):
@@ -167,13 +169,13 @@ async def test_answers_that_come_too_late_are_an_outage_until_one_comes_in_time(
         (SLOW_S, 0, True),
     ],
 )
-def test_an_answer_is_too_late_when_callers_pile_up_or_hardly_one_is_left(
+def test_a_response_is_late_if_callers_queue_up_or_almost_no_slots_are_left(
     took_s: float, others: int, counts: bool
 ) -> None:
     assert is_too_slow(took_s, others) is counts
 
 
-async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
+async def test_a_gateway_that_is_slow_under_load_is_not_an_outage(
     world: World, gateway: FakeGateway, clock: StoppedClock
 ) -> None:
     gateway.hold = asyncio.Event()
@@ -190,7 +192,7 @@ async def test_a_gateway_that_answers_slowly_to_a_crowd_is_left_alone(
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE
 
 
-async def test_an_authentic_answer_that_decides_nothing_ends_an_outage(
+async def test_an_authentic_but_inconclusive_response_ends_an_outage(
     processes: Processes,
 ) -> None:
     undecided = OutcomeUnknown(detail="an undocumented code", has_responded=True)
@@ -203,7 +205,7 @@ async def test_an_authentic_answer_that_decides_nothing_ends_an_outage(
     assert not (await processes.is_down())[0]
 
 
-async def test_a_gateway_may_take_its_time_for_refunds(
+async def test_slow_refund_responses_are_not_an_outage(
     world: World, gateway: FakeGateway, clock: StoppedClock
 ) -> None:
     world.service.accounts.log._monotonic = clock.monotonic
@@ -225,7 +227,7 @@ async def test_a_gateway_may_take_its_time_for_refunds(
         assert len(await world.rows("SELECT 1 FROM gateway_outage")) == outages
 
 
-async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Processes) -> None:
+async def test_a_call_that_was_not_sent_does_not_reset_the_count(processes: Processes) -> None:
     await processes.fail(processes.first, FAILURES_MAX - 1)
     await processes.fail(processes.first, 1, NotContacted(detail="at rest", is_skipped=True))
     assert await processes.is_down() == (False, False)
@@ -233,7 +235,7 @@ async def test_what_called_nobody_ends_no_count_of_silences_either(processes: Pr
     assert await processes.is_down() == (True, True)
 
 
-async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> None:
+async def test_accounts_and_channels_fail_independently(processes: Processes) -> None:
     await processes.trip()
     assert await processes.is_down(REFUNDS) == (False, False)
     assert await processes.admitted(processes.first, REFUNDS)
@@ -246,7 +248,9 @@ async def test_accounts_and_channels_fail_on_their_own(processes: Processes) -> 
     assert await processes.is_down(REFUNDS) == (True, True)
 
 
-async def test_after_the_pause_one_may_try_and_the_others_wait_for_it(processes: Processes) -> None:
+async def test_after_the_pause_a_single_caller_probes_while_the_rest_wait(
+    processes: Processes,
+) -> None:
     await processes.trip()
     await processes.move(PAUSE_S)
     tries = [processes.admitted(item) for item in (processes.first, processes.second) * 4]
@@ -257,7 +261,7 @@ async def test_after_the_pause_one_may_try_and_the_others_wait_for_it(processes:
     assert sum(await asyncio.gather(*tries)) == 1
 
 
-async def test_an_answer_ends_the_outage_for_all(processes: Processes) -> None:
+async def test_a_response_ends_the_outage_for_all_processes(processes: Processes) -> None:
     await processes.trip()
     await processes.move(PAUSE_S)
     assert await processes.admitted(processes.second)
@@ -268,7 +272,7 @@ async def test_an_answer_ends_the_outage_for_all(processes: Processes) -> None:
     assert all(await asyncio.gather(*tries))
 
 
-async def test_pauses_are_doubled_up_to_the_longest_and_begin_anew_after_an_answer(
+async def test_pauses_double_up_to_a_maximum_and_reset_after_a_response(
     processes: Processes,
 ) -> None:
     await processes.fail(processes.first, FAILURES_MAX)
@@ -293,7 +297,7 @@ async def _pause_s(processes: Processes) -> float:
     return row["pause"]
 
 
-async def test_silences_during_the_pause_do_not_make_it_longer(processes: Processes) -> None:
+async def test_timeouts_during_the_pause_do_not_extend_it(processes: Processes) -> None:
     await processes.trip()
     before = await processes.world.rows("SELECT until, trips FROM gateway_outage")
     await processes.fail(processes.first, 3 * FAILURES_MAX)
@@ -301,13 +305,15 @@ async def test_silences_during_the_pause_do_not_make_it_longer(processes: Proces
     assert await processes.world.rows("SELECT until, trips FROM gateway_outage") == before
 
 
-async def test_many_silences_at_once_in_one_process_are_one_outage(processes: Processes) -> None:
+async def test_concurrent_timeouts_in_a_process_are_a_single_outage(processes: Processes) -> None:
     await asyncio.gather(*(processes.fail(processes.first) for _ in range(5 * FAILURES_MAX)))
     [row] = await processes.world.rows("SELECT trips FROM gateway_outage")
     assert row["trips"] == 1
 
 
-async def test_two_who_notice_at_once_make_one_outage(processes: Processes) -> None:
+async def test_two_processes_that_detect_an_outage_concurrently_record_it_once(
+    processes: Processes,
+) -> None:
     both = (processes.first, processes.second)
     await asyncio.gather(*(processes.fail(item, FAILURES_MAX) for item in both))
     [row] = await processes.world.rows("SELECT trips FROM gateway_outage")
@@ -341,7 +347,7 @@ async def until_known(service: Service) -> None:
 
 
 @pytest.mark.usefixtures("clock")
-async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
+async def test_an_outage_hides_the_method_and_refuses_its_selection(
     world: World, other: Service
 ) -> None:
     payment = await world.create()
@@ -358,7 +364,7 @@ async def test_an_outage_hides_the_method_everywhere_and_refuses_its_selection(
     assert await world.status(payment) == "PENDING"
 
 
-async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unasked(
+async def test_after_the_pause_one_buyer_probes_and_the_rest_are_refused_without_a_call(
     world: World, clock: StoppedClock
 ) -> None:
     world.service.accounts.health = GatewayHealth(world.database, clock.monotonic)
@@ -386,7 +392,7 @@ async def test_after_the_pause_one_buyer_tries_and_the_others_are_refused_unaske
 
 
 @pytest.mark.usefixtures("clock")
-async def test_another_account_is_offered_through_an_outage(world: World) -> None:
+async def test_another_account_stays_available_during_an_outage(world: World) -> None:
     account_id = await world.add_account("http://other.test", signing_secret="another")
     await world.rows(
         "UPDATE payment_method SET account_id = $1 WHERE id = $2", account_id, world.transfer
@@ -398,7 +404,7 @@ async def test_another_account_is_offered_through_an_outage(world: World) -> Non
     assert (await world.select(payment, world.transfer)).payment.status == "PROCESSING"
 
 
-async def test_the_janitor_goes_on_asking_and_its_first_answer_brings_the_method_back(
+async def test_the_worker_keeps_inquiring_and_its_first_response_restores_the_method(
     world: World, clock: StoppedClock
 ) -> None:
     payment = await world.create(expires_in_s=86_400)
@@ -409,7 +415,7 @@ async def test_the_janitor_goes_on_asking_and_its_first_answer_brings_the_method
     assert await quoted(world.service, world, payment) == [world.card, world.transfer]
 
 
-async def test_refunds_wait_through_an_outage_and_go_on_after_it(
+async def test_refunds_wait_during_an_outage_and_continue_after_it(
     world: World, clock: StoppedClock
 ) -> None:
     await auto_refund(world, on=False)

@@ -45,7 +45,7 @@ def move(settings: Settings, side: Api) -> Move:
     return moved
 
 
-async def test_the_page_names_the_present_origin_of_the_test_gateway(side: Api, move: Move) -> None:
+async def test_the_page_uses_the_current_origin_of_the_test_gateway(side: Api, move: Move) -> None:
     created = await side.create()
     async with move() as moved:
         page = await moved.send("GET", f"/c/{created.json['checkout_id']}")
@@ -57,7 +57,7 @@ async def test_the_page_names_the_present_origin_of_the_test_gateway(side: Api, 
         )
 
 
-async def test_a_session_of_before_leads_to_the_present_card_page_and_back(
+async def test_an_earlier_session_redirects_to_the_current_card_page_and_back(
     side: Api, move: Move
 ) -> None:
     created = await side.create()
@@ -74,7 +74,7 @@ async def test_a_session_of_before_leads_to_the_present_card_page_and_back(
         assert paid.headers["Location"].startswith(back)
 
 
-async def test_a_new_test_account_holds_no_address_of_ours(side: Api) -> None:
+async def test_a_new_test_account_does_not_store_our_address(side: Api) -> None:
     [account] = [
         item
         for item in await side.world.perform(ListAccounts())

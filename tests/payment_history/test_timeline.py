@@ -78,7 +78,7 @@ async def attempt(world: World, event_id: Any, number: int, **more: Any) -> None
     await outbox_store.record(world.database, [AttemptRecord(**(fields | more))])
 
 
-async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: World) -> None:
+async def test_the_timeline_shows_a_gateway_payment_from_creation_to_refund(world: World) -> None:
     payment = await paid(world)
     [event] = await world.rows("SELECT id FROM event")
     await world.rows("UPDATE delivery SET state = 'pending'")
@@ -119,7 +119,7 @@ async def test_a_payment_at_a_gateway_from_its_creation_to_its_refund(world: Wor
     ]
 
 
-async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
+async def test_the_timeline_shows_a_chain_payment_posted_detected_and_final(world: World) -> None:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     log = log_of(session)
@@ -140,7 +140,9 @@ async def test_a_payment_on_a_chain_posted_seen_and_final(world: World) -> None:
     assert final.id == ids.format_id(ids.SESSION, session.id)
 
 
-async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
+async def test_the_timeline_shows_cases_and_disputes_and_the_person_who_closed_them(
+    world: World,
+) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(100_000))
@@ -174,7 +176,7 @@ async def test_cases_and_disputes_with_who_closed_them(world: World) -> None:
     )
 
 
-async def test_what_two_people_did_names_both(world: World) -> None:
+async def test_an_approved_operation_names_both_people(world: World) -> None:
     for who in ("Ada", "Alan"):
         await world.operator_token(who)
     payment = await world.create()
@@ -196,7 +198,7 @@ async def test_what_two_people_did_names_both(world: World) -> None:
     assert {"expired", "case", "closing"} <= set(whats(entries))
 
 
-async def test_who_cancelled_is_told(world: World) -> None:
+async def test_the_timeline_shows_who_cancelled_the_payment(world: World) -> None:
     payment = await world.create()
     async with world.database.transaction() as tx:
         await cancel_by_buyer(tx, payment.id)
@@ -205,7 +207,7 @@ async def test_who_cancelled_is_told(world: World) -> None:
     assert one(entries, "cancelled").text == "by the buyer"
 
 
-async def test_what_fraud_screening_denied_is_part_of_it(world: World) -> None:
+async def test_the_timeline_includes_denials_of_fraud_screening(world: World) -> None:
     payment = await world.create()
     await world.rows(
         """
@@ -225,7 +227,7 @@ async def test_what_fraud_screening_denied_is_part_of_it(world: World) -> None:
     assert denied.text == "COUNTRY_BLOCKED by rule 1, HIGH, score 90"
 
 
-async def test_the_checkout_is_masked_and_nothing_secret_is_shown(world: World) -> None:
+async def test_the_checkout_id_is_masked_and_no_secrets_are_shown(world: World) -> None:
     payment = await paid(world)
     shown = await world.perform(ShowPayment(payment_id=name(payment)))
     assert payment.checkout_id not in repr(shown)

@@ -43,7 +43,7 @@ async def payments(api: Api) -> list[str]:
     return [row["status"] for row in rows]
 
 
-async def test_opening_a_link_shows_the_terms_and_creates_nothing(api: Api) -> None:
+async def test_opening_a_link_shows_the_terms_and_creates_no_payment(api: Api) -> None:
     path = await make(api, title="Tea & cake", description="For <two>", order_id="T-1")
     for _ in range(3):
         page = await api.send("GET", path)
@@ -60,7 +60,7 @@ async def test_opening_a_link_shows_the_terms_and_creates_nothing(api: Api) -> N
     assert "Set-Cookie" not in page.headers
 
 
-async def test_the_button_creates_a_payment_and_leads_to_its_checkout(api: Api) -> None:
+async def test_the_button_creates_a_payment_and_redirects_to_its_checkout(api: Api) -> None:
     path = await make(api)
     answer = await submit(api, f"{path}?lang=th")
     assert answer.status == 303
@@ -74,7 +74,9 @@ async def test_the_button_creates_a_payment_and_leads_to_its_checkout(api: Api) 
     assert "SameSite=lax" in cookie
 
 
-async def test_the_same_browser_continues_its_payment_and_another_gets_its_own(api: Api) -> None:
+async def test_a_browser_continues_its_payment_and_another_browser_gets_a_new_payment(
+    api: Api,
+) -> None:
     path = await make(api)
     first = await submit(api, path)
     cookie = {"Cookie": cookie_of(first)}
@@ -88,7 +90,7 @@ async def test_the_same_browser_continues_its_payment_and_another_gets_its_own(a
 
 
 @pytest.mark.parametrize(("max_uses", "status"), [(1, 303), (None, 200)])
-async def test_after_its_payment_a_browser_sees_the_result_or_may_pay_again(
+async def test_after_its_payment_a_browser_shows_the_result_or_offers_to_pay_again(
     api: Api, max_uses: int | None, status: int
 ) -> None:
     path = await make(api, max_uses=max_uses)
@@ -101,7 +103,7 @@ async def test_after_its_payment_a_browser_sees_the_result_or_may_pay_again(
 
 
 @pytest.mark.parametrize("cancel_url", [None, f"{SHOP}/basket"])
-async def test_after_a_failed_payment_the_buyer_tries_again_with_the_link(
+async def test_after_a_failed_payment_the_buyer_can_try_again_with_the_link(
     api: Api, cancel_url: str | None
 ) -> None:
     shop = SetMerchantProfile(
@@ -139,13 +141,13 @@ async def _end(api: Api, checkout_id: str, fact: Any) -> None:
 @pytest.mark.parametrize(
     "cookie", ["cs_0000000000000000", "x", "cs_" + "0" * 5_000, "cs_\\000000000000000"]
 )
-async def test_a_strange_cookie_is_ignored(api: Api, cookie: str) -> None:
+async def test_an_invalid_cookie_is_ignored(api: Api, cookie: str) -> None:
     path = await make(api)
     page = await api.send("GET", path, headers={"Cookie": f"payintent_link={cookie}"})
     assert page.status == 200
 
 
-async def test_the_cookie_of_another_link_opens_nothing(api: Api) -> None:
+async def test_the_cookie_of_another_link_is_ignored(api: Api) -> None:
     first = await submit(api, await make(api))
     page = await api.send("GET", await make(api), headers={"Cookie": cookie_of(first)})
     assert page.status == 200
@@ -159,13 +161,13 @@ async def test_the_cookie_of_another_link_opens_nothing(api: Api) -> None:
         {"Origin": "null", "Sec-Fetch-Site": "cross-site"},
     ],
 )
-async def test_a_form_of_another_site_creates_nothing(api: Api, headers: dict[str, str]) -> None:
+async def test_a_cross_site_form_creates_no_payment(api: Api, headers: dict[str, str]) -> None:
     answer = await submit(api, await make(api), **headers)
     assert answer.status == 403
     assert await payments(api) == []
 
 
-async def test_a_form_without_an_id_creates_nothing(api: Api) -> None:
+async def test_a_form_without_an_id_creates_no_payment(api: Api) -> None:
     path = await make(api)
     for form in ({}, {"form": "x" * 41}, {"form": "ö"}):
         assert (await api.send("POST", path, data=form)).status == 400
@@ -188,7 +190,7 @@ async def test_an_open_amount_is_entered_and_checked(api: Api) -> None:
     assert row["amount_text"] == "49.5"
 
 
-async def test_a_closed_link_says_why_and_creates_nothing(api: Api) -> None:
+async def test_a_closed_link_shows_the_reason_and_creates_no_payment(api: Api) -> None:
     soon = (datetime.now(UTC) + timedelta(seconds=30)).isoformat()
     inactive = await post_link(api)
     await api.send(
@@ -240,7 +242,7 @@ async def test_an_unknown_link_is_not_found(api: Api, token: str) -> None:
         assert (await api.send(method, f"/c/link/{token}{path}")).status == 404
 
 
-async def test_a_test_link_says_so_and_creates_test_payments(api: Api) -> None:
+async def test_a_test_link_is_labelled_and_creates_test_payments(api: Api) -> None:
     tester = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     headers = api.bearer(tester.api_key) | {"Idempotency-Key": str(uuid4())}
     terms = {"title": "Trial", "currency": "USD", "amount": "5"}
@@ -254,7 +256,7 @@ async def test_a_test_link_says_so_and_creates_test_payments(api: Api) -> None:
     assert row["livemode"] is False
 
 
-async def test_the_qr_code_has_the_links_url(api: Api) -> None:
+async def test_the_qr_code_contains_the_link_url(api: Api) -> None:
     link = await post_link(api)
     code = await api.send("GET", f"/c/link/{token_of(link)}/qr.svg")
     assert code.headers["Content-Type"] == "image/svg+xml"
@@ -262,7 +264,7 @@ async def test_the_qr_code_has_the_links_url(api: Api) -> None:
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-async def test_every_language_shows_the_page(api: Api, locale: str) -> None:
+async def test_the_page_is_available_in_every_language(api: Api, locale: str) -> None:
     path = await make(api, amount=None, amount_min="20")
     page = (await api.send("GET", f"{path}?lang={locale}")).body.decode()
     assert f'<html lang="{locale}"' in page

@@ -32,7 +32,7 @@ async def test_a_link_has_its_terms_and_a_url_on_the_checkout_host(api: Api) -> 
     assert (await get(api, f"/{link['id']}")).body == created.body
 
 
-async def test_an_open_amount_has_the_bounds_of_the_link(api: Api) -> None:
+async def test_an_open_amount_has_the_limits_of_the_link(api: Api) -> None:
     link = (await post_link(api, amount=None, amount_min="20", amount_max="500.50")).json
     assert "amount" not in link
     assert (link["amount_min"], link["amount_max"]) == ("20.00", "500.50")
@@ -63,7 +63,7 @@ async def test_an_open_amount_has_the_bounds_of_the_link(api: Api) -> None:
         ({"expires_at": "2026-01-01T00:00:00Z"}, 422, "UNPROCESSABLE"),
     ],
 )
-async def test_terms_that_no_payment_could_have_are_refused_and_stored_nowhere(
+async def test_impossible_terms_are_refused_and_not_stored(
     api: Api, changes: dict[str, Any], status: int, code: str
 ) -> None:
     refused = await post_link(api, **changes)
@@ -96,7 +96,9 @@ async def test_a_repeated_key_replays_the_link_after_its_deadline(api: Api) -> N
     "expires_at",
     ["9999-12-31T23:59:59.999999Z", "9999-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59-14:00"],
 )
-async def test_a_link_until_the_end_of_time_is_shown_and_listed(api: Api, expires_at: str) -> None:
+async def test_a_link_without_a_practical_deadline_is_shown_and_listed(
+    api: Api, expires_at: str
+) -> None:
     link = await post_link(api, expires_at=expires_at)
     assert (link.status, link.json["expires_at"]) == (201, "9999-12-31T23:59:59.000Z")
     assert (await get(api, "")).json == {"data": [link.json]}
@@ -108,7 +110,7 @@ async def test_a_key_is_required(api: Api) -> None:
     assert (answer.status, answer.json["message"]) == (400, "Idempotency-Key is required")
 
 
-async def test_links_are_listed_page_by_page_newest_first(api: Api) -> None:
+async def test_links_are_paginated_newest_first(api: Api) -> None:
     ids = [(await post_link(api, title=f"Link {number}")).json["id"] for number in range(3)]
     page = (await get(api, "?limit=2")).json
     rest = (await get(api, f"?limit=2&cursor={page['next_cursor']}")).json
@@ -125,7 +127,7 @@ async def test_a_deactivated_link_stays_inactive(api: Api) -> None:
     assert answers[1].json == answers[0].json
 
 
-async def test_another_merchants_link_is_forbidden_and_a_test_key_never_sees_a_live_link(
+async def test_a_link_of_another_merchant_or_the_other_mode_is_not_accessible(
     api: Api,
 ) -> None:
     link = (await post_link(api)).json

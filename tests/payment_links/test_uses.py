@@ -72,7 +72,7 @@ async def uses(world: World, link: PaymentLink) -> int:
     return stored.uses
 
 
-async def test_a_payment_of_a_link_has_its_terms(world: World) -> None:
+async def test_a_payment_has_the_terms_of_its_link(world: World) -> None:
     link = await make_link(world, description="Saturday", order_id="W-7")
     payment = await make_link_payments(world).open_payment(order(link))
     assert (payment.amount_text, payment.currency) == ("1590.00", "THB")
@@ -83,7 +83,7 @@ async def test_a_payment_of_a_link_has_its_terms(world: World) -> None:
     assert await uses(world, link) == 1
 
 
-async def test_a_payment_has_the_links_urls_unless_their_origin_was_removed(world: World) -> None:
+async def test_a_payment_has_the_link_urls_unless_their_origin_was_removed(world: World) -> None:
     await world.rows("UPDATE merchant SET allowed_origins = '{https://shop.test,https://a.test}'")
     urls = {"return_url": "https://shop.test/thanks", "cancel_url": "https://a.test/cart"}
     link, links = await make_link(world, **urls), make_link_payments(world)
@@ -95,7 +95,7 @@ async def test_a_payment_has_the_links_urls_unless_their_origin_was_removed(worl
 
 
 @pytest.mark.parametrize("count", [1, 7])
-async def test_a_hundred_buyers_at_once_make_as_many_payments_as_the_link_has_uses(
+async def test_a_hundred_concurrent_buyers_create_as_many_payments_as_the_link_allows(
     world: World, count: int
 ) -> None:
     link, links = await make_link(world, max_uses=count), make_link_payments(world)
@@ -111,7 +111,7 @@ async def test_a_hundred_buyers_at_once_make_as_many_payments_as_the_link_has_us
     assert await links.find_state(link) is LinkState.USED_UP
 
 
-async def test_the_second_buyer_of_the_last_use_waits_and_is_refused(world: World) -> None:
+async def test_a_second_buyer_waits_for_the_last_use_and_is_refused(world: World) -> None:
     link, links = await make_link(world, max_uses=1), make_link_payments(world)
     async with hold_transaction(world, lambda tx: link_store.lock(tx, link.id)) as first:
         tasks = [asyncio.create_task(links.open_payment(order(link))) for _ in range(2)]
@@ -148,7 +148,7 @@ async def test_a_paid_and_a_refunded_payment_keep_their_use(world: World) -> Non
         await links.open_payment(order(link))
 
 
-async def test_a_form_that_is_sent_twice_makes_one_payment_even_with_the_last_use(
+async def test_a_form_submitted_twice_creates_one_payment_even_with_the_last_use(
     world: World,
 ) -> None:
     link, links = await make_link(world, max_uses=1), make_link_payments(world)
@@ -158,7 +158,7 @@ async def test_a_form_that_is_sent_twice_makes_one_payment_even_with_the_last_us
     assert len({payment.id for payment in payments}) == 1
 
 
-async def test_the_browsers_open_payment_continues_and_its_ended_payment_does_not(
+async def test_an_open_payment_of_the_browser_continues_and_an_ended_payment_does_not(
     world: World,
 ) -> None:
     link, links = await make_link(world), make_link_payments(world)
@@ -171,7 +171,7 @@ async def test_the_browsers_open_payment_continues_and_its_ended_payment_does_no
     assert second.payer_uid == first.payer_uid
 
 
-async def test_another_amount_replaces_a_pending_payment(world: World) -> None:
+async def test_a_different_amount_replaces_a_pending_payment(world: World) -> None:
     link = await make_link(world, amount=None, max_uses=1, amount_min="10", amount_max="90")
     links = make_link_payments(world)
     first = await links.open_payment(order(link, "20"))
@@ -180,7 +180,7 @@ async def test_another_amount_replaces_a_pending_payment(world: World) -> None:
     assert (second.amount_text, await uses(world, link)) == ("30", 1)
 
 
-async def test_a_form_with_another_amount_that_is_sent_twice_makes_one_payment(
+async def test_a_form_with_a_new_amount_submitted_twice_creates_one_payment(
     world: World,
 ) -> None:
     link, links = await make_link(world, amount=None), make_link_payments(world)
@@ -192,7 +192,7 @@ async def test_a_form_with_another_amount_that_is_sent_twice_makes_one_payment(
     assert await world.status(first) == "CANCELLED"
 
 
-async def test_another_amount_does_not_replace_a_payment_with_a_selected_method(
+async def test_a_different_amount_does_not_replace_a_payment_with_a_selected_method(
     world: World,
 ) -> None:
     link, links = await make_link(world, amount=None), make_link_payments(world)
@@ -202,7 +202,9 @@ async def test_another_amount_does_not_replace_a_payment_with_a_selected_method(
     assert await world.status(first) == "PROCESSING"
 
 
-async def test_a_closed_link_keeps_the_open_payment_of_another_amount(world: World) -> None:
+async def test_a_closed_link_keeps_the_open_payment_despite_a_different_amount(
+    world: World,
+) -> None:
     link, links = await make_link(world, amount=None), make_link_payments(world)
     first = await links.open_payment(order(link, "20"))
     async with world.database.transaction() as tx:
@@ -215,7 +217,7 @@ async def test_a_closed_link_keeps_the_open_payment_of_another_amount(world: Wor
 
 
 @pytest.mark.parametrize("amount", [None, "", "9.99", "90.01", "1e1", "-20", "20.001", "٢٠"])
-async def test_an_amount_outside_the_links_bounds_is_refused(
+async def test_an_amount_outside_the_links_limits_is_refused(
     world: World, amount: str | None
 ) -> None:
     link = await make_link(world, amount=None, amount_min="10", amount_max="90")
@@ -231,7 +233,7 @@ async def test_an_entered_amount_does_not_change_a_fixed_amount(world: World) ->
     assert payment.amount_text == "1590.00"
 
 
-async def test_a_link_accepts_payments_until_its_deadline_and_not_at_it(world: World) -> None:
+async def test_a_link_accepts_payments_until_just_before_its_deadline(world: World) -> None:
     deadline = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
     link, links = await make_link(world, expires_at=deadline.isoformat()), make_link_payments(world)
     await world.set_clock(f"'{deadline - timedelta(milliseconds=1)}'::timestamptz")
@@ -257,7 +259,7 @@ async def test_a_deactivated_link_refuses_a_payment_that_waited_for_it(world: Wo
     assert refused.value.state is LinkState.INACTIVE
 
 
-async def test_a_suspended_merchants_link_makes_no_payments(world: World) -> None:
+async def test_a_link_of_a_suspended_merchant_creates_no_payments(world: World) -> None:
     link = await make_link(world)
     await world.rows("UPDATE merchant SET activation = 'SUSPENDED'")
     with pytest.raises(RefusedError) as refused:
@@ -265,7 +267,7 @@ async def test_a_suspended_merchants_link_makes_no_payments(world: World) -> Non
     assert refused.value.code is ErrorCode.UNPROCESSABLE
 
 
-async def test_a_denied_buyer_takes_no_use(world: World) -> None:
+async def test_a_denied_buyer_does_not_consume_a_use(world: World) -> None:
     link, links = await make_link(world, max_uses=1), make_link_payments(world)
     first = await links.open_payment(order(link))
     await cancel(world, first)
@@ -276,7 +278,7 @@ async def test_a_denied_buyer_takes_no_use(world: World) -> None:
     assert await links.find_state(link) is LinkState.OPEN
 
 
-async def test_visitors_cannot_use_up_the_merchants_create_limit(world: World) -> None:
+async def test_visitors_cannot_exhaust_the_merchants_create_limit(world: World) -> None:
     await world.rows(
         "INSERT INTO rate_limit (merchant_id, class, per_s, burst) VALUES ($1, 'create', 10, 10)",
         world.merchant_id,
@@ -377,7 +379,7 @@ async def test_the_database_refuses_uses_of_closed_links(world: World) -> None:
         "return_url = 'https://evil.test'",
     ],
 )
-async def test_the_database_refuses_other_terms(world: World, change: str) -> None:
+async def test_the_database_refuses_changed_terms(world: World, change: str) -> None:
     link = await make_link(world)
     update = f"UPDATE payment_link SET {change} WHERE id = $1"
     await _refuse(world, update, "payment_link_frozen", link.id)
@@ -403,7 +405,7 @@ _STEPS = st.one_of(
     suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow],
 )
 @given(max_uses=st.integers(1, 3), steps=st.lists(_STEPS, min_size=1, max_size=10))
-async def test_in_any_history_a_link_never_has_more_payments_than_uses(
+async def test_a_link_never_has_more_payments_than_uses(
     world: World, max_uses: int, steps: list[tuple[str, int]]
 ) -> None:
     await world.rows("UPDATE payment SET metadata = '{}'")  # of earlier histories
@@ -428,7 +430,7 @@ async def test_in_any_history_a_link_never_has_more_payments_than_uses(
         assert (state is LinkState.USED_UP) == (held_count == max_uses)
 
 
-async def test_a_link_that_is_used_up_is_checked_once_a_second(world: World) -> None:
+async def test_a_used_up_link_is_checked_at_most_once_a_second(world: World) -> None:
     now = 0.0
     link = await make_link(world, max_uses=1)
     cache: TtlMap[UUID, bool] = TtlMap(USED_UP_CACHE_S, 10, lambda: now)

@@ -99,7 +99,9 @@ def refused_with(outcome: object) -> ErrorCode:
     return outcome.code
 
 
-async def test_a_batch_stores_in_one_transaction_what_each_would_alone(world: World) -> None:
+async def test_a_batch_has_the_same_results_as_separate_selections_in_one_transaction(
+    world: World,
+) -> None:
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(5)]
     wanted = [
@@ -125,7 +127,7 @@ async def test_a_batch_stores_in_one_transaction_what_each_would_alone(world: Wo
         assert (await world.read(payment)).payment.payer_email == f"{n}@x.test"
 
 
-async def test_each_selection_of_a_batch_has_its_own_end(world: World) -> None:
+async def test_each_selection_of_a_batch_has_its_own_result(world: World) -> None:
     quote = await quote_of(world)
     ended = await world.cancelled()
     good, elapsed, used_up, under_way, last = [await world.create() for _ in range(5)]
@@ -157,7 +159,7 @@ async def test_each_selection_of_a_batch_has_its_own_end(world: World) -> None:
     assert [row["id"] for row in rows] == [other.id]
 
 
-async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
+async def test_a_bad_row_in_a_batch_does_not_affect_the_rest(world: World) -> None:
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(3)]
     urls = ("https://shop.test/", "https://shop.test/\0", "https://shop.test/")
@@ -184,7 +186,7 @@ async def test_two_selections_of_one_payment_never_share_a_batch(world: World) -
     assert last.payment_id == other.id
 
 
-async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
+async def test_a_locked_payment_does_not_delay_other_payments(
     world: World,
 ) -> None:
     quote = await quote_of(world)
@@ -204,7 +206,7 @@ async def test_a_payment_that_another_transaction_holds_holds_up_no_other_one(
     await database.close()
 
 
-async def test_each_answer_of_a_batch_has_its_own_end(world: World) -> None:
+async def test_each_gateway_response_of_a_batch_has_its_own_result(world: World) -> None:
     quote = await quote_of(world)
     sessions = await opening(world, quote, 7)
     right, rejected, silent, unsent, paid, elapsed, closing = sessions
@@ -260,7 +262,7 @@ async def test_each_answer_of_a_batch_has_its_own_end(world: World) -> None:
     assert await transactions(world, "session", written) == 1
 
 
-async def test_a_batch_closes_the_sessions_that_its_own_replace(world: World) -> None:
+async def test_a_batch_closes_the_sessions_that_its_selections_replace(world: World) -> None:
     before = [await world.select(await world.create()) for _ in range(3)]
     quote = before[0].session.quote
     stored = await store(world, quote, [selection(item.payment, quote) for item in before])
@@ -270,7 +272,7 @@ async def test_a_batch_closes_the_sessions_that_its_own_replace(world: World) ->
     assert [(await world.session(session.id))["number"] for session in stored] == [2, 2, 2]
 
 
-async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_closed(
+async def test_a_lost_commit_response_fails_every_selection_and_closes_committed_sessions(
     world: World,
 ) -> None:
     quote = await quote_of(world)
@@ -299,7 +301,7 @@ async def test_a_lost_commit_answer_fails_every_buyer_and_what_was_committed_is_
     assert {row["life"] for row in rows} == {"opening"}  # the inquiry loop asks about them
 
 
-async def test_a_buyer_who_goes_while_the_batch_runs_takes_nothing_from_the_others(
+async def test_a_buyer_who_disconnects_during_the_batch_does_not_affect_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(open_session, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch

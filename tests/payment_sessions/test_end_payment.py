@@ -75,7 +75,7 @@ async def ask_all(world: World) -> None:
         await world.service.session_inquirer.inquire(ask)
 
 
-async def test_two_people_end_it_with_its_event_and_a_case(
+async def test_two_people_end_a_payment_with_an_event_and_a_case(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
@@ -98,7 +98,9 @@ async def test_two_people_end_it_with_its_event_and_a_case(
     assert (await world.session(session.id))["life"] == "closing"
 
 
-async def test_the_audit_log_names_both(world: World, stranded: tuple[Payment, Session]) -> None:
+async def test_the_audit_log_names_both_people(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
     payment, _ = stranded
     await end_by_two(world, payment)
     [line] = await world.rows(
@@ -110,14 +112,16 @@ async def test_the_audit_log_names_both(world: World, stranded: tuple[Payment, S
     assert details["approved_by"] == "Alan"
 
 
-async def test_it_needs_finance(world: World, stranded: tuple[Payment, Session]) -> None:
+async def test_ending_a_payment_needs_the_finance_role(
+    world: World, stranded: tuple[Payment, Session]
+) -> None:
     payment, _ = stranded
     with pytest.raises(RefusedError, match="requires the finance role") as refused:
         await world.service.submit(end(payment), Actor("Ada", "ticket 7", Role.SUPPORT))
     assert refused.value.code is ErrorCode.FORBIDDEN
 
 
-async def test_a_halted_chain_is_not_watched_either(
+async def test_a_payment_on_a_halted_chain_can_be_ended(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
@@ -125,7 +129,7 @@ async def test_a_halted_chain_is_not_watched_either(
     assert (await end_by_two(world, stranded[0]))["status"] == "EXPIRED"
 
 
-async def test_it_is_refused_while_its_chain_is_watched(
+async def test_ending_is_refused_if_the_chain_is_watched(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     """Even if the watcher has come back between the proposal and the approval."""
@@ -138,14 +142,14 @@ async def test_it_is_refused_while_its_chain_is_watched(
     assert await world.status(payment) == "PROCESSING"
 
 
-async def test_it_is_refused_before_its_time_is_over(world: World) -> None:
+async def test_ending_is_refused_before_the_deadline(world: World) -> None:
     methods = await offer_tokens(world)
     payment, _ = await bill(world, methods["NATIVED"])
     await world.rows("UPDATE chain_cursor SET watched_until = clock()")
     assert "the payment's deadline is" in await refusal(world, payment)
 
 
-async def test_it_is_refused_while_its_gateway_answers(world: World) -> None:
+async def test_ending_is_refused_if_the_gateway_responds(world: World) -> None:
     payment = await world.create()
     await world.select(payment)
     await world.move_clock(TTL_S)
@@ -164,7 +168,7 @@ _GONE = {
 
 
 @pytest.mark.parametrize("gone", _GONE)
-async def test_a_payment_whose_gateway_is_gone_is_ended_by_two_with_a_case(
+async def test_two_people_end_a_payment_of_an_unreachable_gateway_with_a_case(
     world: World, gone: str
 ) -> None:
     for name in ("Ada", "Alan"):
@@ -189,7 +193,7 @@ async def test_a_payment_whose_gateway_is_gone_is_ended_by_two_with_a_case(
     assert (await world.session(session.id))["life"] == "closing"
 
 
-async def test_money_of_a_gateway_that_is_back_is_that_cases(world: World) -> None:
+async def test_a_later_capture_of_a_recovered_gateway_belongs_to_the_case(world: World) -> None:
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     payment = await world.create()
@@ -204,7 +208,7 @@ async def test_money_of_a_gateway_that_is_back_is_that_cases(world: World) -> No
     assert case["capture_id"] is not None
 
 
-async def test_it_is_refused_where_the_gateway_has_come_back_between_the_two(world: World) -> None:
+async def test_ending_is_refused_if_the_gateway_recovers_before_the_approval(world: World) -> None:
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     payment = await world.create()
@@ -217,7 +221,7 @@ async def test_it_is_refused_where_the_gateway_has_come_back_between_the_two(wor
     assert await world.status(payment) == "PROCESSING"
 
 
-async def test_it_is_refused_for_what_is_not_processing(world: World) -> None:
+async def test_ending_is_refused_if_the_payment_is_not_processing(world: World) -> None:
     pending, paid = await world.create(), await world.create()
     session = (await world.select(paid)).session
     await world.report(paid, session.id, captured(159000))
@@ -226,7 +230,7 @@ async def test_it_is_refused_for_what_is_not_processing(world: World) -> None:
     assert "is PAID" in await refusal(world, paid)
 
 
-async def test_it_is_refused_where_its_session_has_ended(
+async def test_ending_is_refused_if_the_session_has_ended(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
@@ -236,7 +240,7 @@ async def test_it_is_refused_where_its_session_has_ended(
     assert await world.status(payment) == "PROCESSING"
 
 
-async def test_it_is_refused_where_it_was_done(
+async def test_ending_is_refused_a_second_time(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     first, second = await propose(world, stranded[0]), await propose(world, stranded[0])
@@ -246,13 +250,13 @@ async def test_it_is_refused_where_it_was_done(
     assert await world.events(stranded[0]) == ["payment.expired"]
 
 
-async def test_of_an_unknown_payment_nothing_is_proposed(world: World) -> None:
+async def test_ending_an_unknown_payment_is_not_proposed(world: World) -> None:
     with pytest.raises(RefusedError, match="no payment") as refused:
         await world.service.submit(EndPayment(payment_id="pay_0351NDickobV3yYH8omp8v"), ADA)
     assert refused.value.code is ErrorCode.NOT_FOUND
 
 
-async def test_money_that_the_chain_shows_later_is_that_cases(
+async def test_a_later_transfer_on_the_chain_belongs_to_the_case(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
@@ -276,7 +280,7 @@ async def test_money_that_the_chain_shows_later_is_that_cases(
     assert len(await world.cases(payment)) == 2
 
 
-async def test_money_that_comes_later_goes_back_where_the_merchant_wants_that(
+async def test_a_later_transfer_is_refunded_if_the_merchant_refunds_automatically(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded
@@ -288,7 +292,7 @@ async def test_money_that_comes_later_goes_back_where_the_merchant_wants_that(
     assert refund["case_id"] == case["id"]
 
 
-async def test_its_session_is_looked_after_until_the_chain_is_read_again(
+async def test_the_session_is_inquired_until_the_chain_is_read_again(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded

@@ -55,7 +55,7 @@ async def crash_in_selection(world: World) -> tuple[Payment, UUID]:
     return payment, row["id"]
 
 
-async def test_an_open_session_is_asked_about_ever_more_rarely(world: World) -> None:
+async def test_an_open_session_is_inquired_at_growing_intervals(world: World) -> None:
     session = (await world.select(await world.create(expires_in_s=86_400))).session
     assert await ask_all(world) == 0
     assert await wait_s(world, session.id) == pytest.approx(30, abs=2)
@@ -71,7 +71,9 @@ async def test_an_open_session_is_asked_about_ever_more_rarely(world: World) -> 
     assert OPEN_INQUIRY_DELAYS_S == (120, 600, 3600)
 
 
-async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -> None:
+async def test_a_closing_session_is_inquired_immediately_and_closed_at_the_gateway(
+    world: World,
+) -> None:
     payment = await world.create(expires_in_s=86_400)
     first = (await world.select(payment, world.card)).session
     await world.select(payment, world.transfer)
@@ -86,7 +88,7 @@ async def test_a_closing_session_is_asked_at_once_and_in_earnest(world: World) -
     assert set(world.gateway.inquired) <= {first.id, (await world.read(payment)).payment.session_id}
 
 
-async def test_a_gateway_is_inquired_no_sooner_than_it_wants_but_when_the_buyer_returns(
+async def test_inquiries_respect_the_gateways_interval_unless_the_buyer_returns(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient = replace(FakeGateway.capabilities, inquiry_gap_s=600.0)
@@ -106,7 +108,7 @@ async def test_a_gateway_is_inquired_no_sooner_than_it_wants_but_when_the_buyer_
     assert world.gateway.inquired == [session.id, returning.id]
 
 
-async def test_an_answer_that_limits_our_inquiries_ends_them_for_half_an_hour(
+async def test_a_rate_limit_response_stops_inquiries_for_half_an_hour(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     patient = replace(FakeGateway.capabilities, inquiry_gap_s=600)
@@ -118,7 +120,7 @@ async def test_an_answer_that_limits_our_inquiries_ends_them_for_half_an_hour(
     assert await wait_s(world, session.id) == pytest.approx(1800, abs=3)
 
 
-async def test_a_session_is_closed_soon_although_its_gateway_limits_our_requests_once(
+async def test_a_session_is_closed_soon_after_a_single_rate_limit_response(
     world: World,
 ) -> None:
     """Until it is closed, the buyer may pay it in addition to the method that replaced it."""
@@ -130,7 +132,7 @@ async def test_a_session_is_closed_soon_although_its_gateway_limits_our_requests
     assert await wait_s(world, first.id) == pytest.approx(CLOSING_DELAYS_S[0], abs=2)
 
 
-async def test_silence_is_logged_with_whose_it_is(world: World) -> None:
+async def test_a_timeout_is_logged_with_its_account(world: World) -> None:
     session = (await world.select(await world.create())).session
     world.gateway.answer_inquire = SILENT
     await world.move_clock(31)
@@ -149,7 +151,7 @@ async def test_silence_is_logged_with_whose_it_is(world: World) -> None:
     ]
 
 
-async def test_an_ended_session_is_never_asked_about(world: World) -> None:
+async def test_an_ended_session_is_never_inquired(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159000))
@@ -158,7 +160,7 @@ async def test_an_ended_session_is_never_asked_about(world: World) -> None:
     assert await wait_s(world, session.id) is None
 
 
-async def test_a_session_that_is_taken_is_nobody_elses_until_the_lease_ends(world: World) -> None:
+async def test_a_leased_session_is_not_claimed_again_until_the_lease_ends(world: World) -> None:
     await world.select(await world.create())
     database = world.database
     await world.move_clock(31)
@@ -168,13 +170,13 @@ async def test_a_session_that_is_taken_is_nobody_elses_until_the_lease_ends(worl
     assert len(await session_store.claim_due(database, 10, 60, [])) == 1
 
 
-async def test_sessions_of_a_busy_account_are_left_alone(world: World) -> None:
+async def test_sessions_of_a_busy_account_are_not_claimed(world: World) -> None:
     await world.select(await world.create())
     await world.move_clock(31)
     assert await session_store.claim_due(world.database, 10, 60, [world.account_id]) == []
 
 
-async def test_a_payment_whose_callback_was_lost_is_paid_by_asking(world: World) -> None:
+async def test_an_inquiry_pays_a_payment_whose_callback_was_lost(world: World) -> None:
     payment = await world.create()
     await world.select(payment)
     world.gateway.answer_inquire = captured(159000)
@@ -184,7 +186,7 @@ async def test_a_payment_whose_callback_was_lost_is_paid_by_asking(world: World)
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_a_buyer_who_comes_back_is_asked_about_at_once(world: World) -> None:
+async def test_a_returning_buyer_triggers_an_immediate_inquiry(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = captured(159000)
@@ -193,7 +195,9 @@ async def test_a_buyer_who_comes_back_is_asked_about_at_once(world: World) -> No
     assert await world.status(payment) == "PAID"
 
 
-async def test_a_selection_that_died_is_given_up_so_that_another_can_be_made(world: World) -> None:
+async def test_an_interrupted_selection_is_abandoned_so_that_the_buyer_can_select_again(
+    world: World,
+) -> None:
     payment, session_id = await crash_in_selection(world)
     with pytest.raises(RefusedError) as refused:
         await world.select(payment)
@@ -207,7 +211,7 @@ async def test_a_selection_that_died_is_given_up_so_that_another_can_be_made(wor
     assert (await world.session(session_id))["life"] == "ended"
 
 
-async def test_an_adapter_that_fails_gives_a_selection_that_died_up_all_the_same(
+async def test_an_interrupted_selection_is_abandoned_even_if_the_adapter_fails(
     world: World,
 ) -> None:
     payment, session_id = await crash_in_selection(world)
@@ -224,7 +228,7 @@ async def test_an_adapter_that_fails_gives_a_selection_that_died_up_all_the_same
 
 
 @pytest.mark.parametrize(("answer", "status"), [(captured(159000), "PAID"), (declined(), "FAILED")])
-async def test_a_selection_that_died_is_completed_if_the_buyer_got_through(
+async def test_an_interrupted_selection_is_completed_if_the_gateway_has_the_session(
     world: World, answer: SessionReport, status: str
 ) -> None:
     payment, session_id = await crash_in_selection(world)
@@ -236,7 +240,7 @@ async def test_a_selection_that_died_is_completed_if_the_buyer_got_through(
     assert len(await world.events(payment)) == 1
 
 
-async def test_absence_ends_a_closing_session_only_when_no_request_can_be_on_its_way(
+async def test_an_absent_closing_session_ends_only_when_no_request_can_be_in_flight(
     world: World,
 ) -> None:
     _, session_id = await crash_in_selection(world)
@@ -250,7 +254,7 @@ async def test_absence_ends_a_closing_session_only_when_no_request_can_be_on_its
     assert (await world.session(session_id))["life"] == "ended"
 
 
-async def test_absence_ends_no_session_that_is_open(world: World) -> None:
+async def test_an_absent_open_session_does_not_end(world: World) -> None:
     session = (await world.select(await world.create(expires_in_s=86_400))).session
     world.gateway.answer_inquire = ABSENT
     await world.move_clock(3600)
@@ -258,7 +262,7 @@ async def test_absence_ends_no_session_that_is_open(world: World) -> None:
     assert (await world.session(session.id))["life"] == "open"
 
 
-async def test_after_a_week_of_silence_a_person_is_asked_instead(world: World) -> None:
+async def test_after_a_week_without_a_response_a_case_is_opened(world: World) -> None:
     payment = await world.create(expires_in_s=86_400)
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = SILENT
@@ -271,7 +275,7 @@ async def test_after_a_week_of_silence_a_person_is_asked_instead(world: World) -
     assert await ask_all(world) == 0
 
 
-async def test_a_week_in_which_we_were_away_is_no_silence_of_the_gateway(world: World) -> None:
+async def test_a_week_of_our_own_downtime_does_not_count_as_gateway_timeouts(world: World) -> None:
     payment = await world.create(expires_in_s=86_400)
     await world.select(payment)
     world.gateway.answer_inquire = captured(159000)
@@ -281,7 +285,7 @@ async def test_a_week_in_which_we_were_away_is_no_silence_of_the_gateway(world: 
     assert await world.cases(payment) == []
 
 
-async def test_money_that_is_told_after_the_case_of_silence_still_counts(world: World) -> None:
+async def test_a_capture_reported_after_the_timeout_case_still_counts(world: World) -> None:
     payment = await world.create(expires_in_s=86_400)
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = SILENT
@@ -291,7 +295,9 @@ async def test_money_that_is_told_after_the_case_of_silence_still_counts(world: 
     assert await world.status(payment) == "PAID"
 
 
-async def test_a_session_without_an_adapter_waits_for_one(world: World) -> None:
+async def test_a_session_without_an_adapter_waits_until_the_adapter_is_installed(
+    world: World,
+) -> None:
     session = (await world.select(await world.create())).session
     world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
     await world.move_clock(31)

@@ -130,11 +130,11 @@ def _where(**wanted: Any) -> list[Case]:
     return found
 
 
-def test_every_situation_is_looked_at() -> None:
+def test_every_situation_is_covered() -> None:
     assert len(CASES) > 6000
 
 
-def test_a_verdict_follows_only_arrows_that_the_table_has() -> None:
+def test_a_verdict_uses_only_transitions_in_the_table() -> None:
     for case in CASES:
         trigger = case.verdict.trigger
         assert trigger is None or (case.status, trigger.value) in EXPECTED, case
@@ -146,14 +146,14 @@ def test_an_ended_payment_never_changes_its_status() -> None:
             assert case.verdict.trigger is None, case
 
 
-def test_only_exact_money_on_the_current_session_of_a_processing_payment_confirms() -> None:
+def test_only_an_exact_capture_on_the_current_session_confirms_a_processing_payment() -> None:
     for case in CASES:
         confirms = case.exact and case.current and case.status == "PROCESSING"
         assert (case.verdict.trigger == "confirm") is confirms, case
         assert case.verdict.credited is confirms, case
 
 
-def test_every_capture_is_either_credited_or_a_case_and_nothing_else_is_either() -> None:
+def test_every_capture_is_credited_or_opens_a_case_and_no_other_report_does() -> None:
     for case in CASES:
         verdict = case.verdict
         assert (verdict.credited + (verdict.case is not None)) == (case.said == "captured"), case
@@ -176,12 +176,14 @@ def test_every_capture_is_either_credited_or_a_case_and_nothing_else_is_either()
         ({"current": True, "status": "PROCESSING", "exact": False}, "AMOUNT_MISMATCH"),
     ],
 )
-def test_uncredited_money_becomes_the_case_that_says_why(wanted: dict[str, Any], kind: str) -> None:
+def test_an_uncredited_capture_opens_a_case_of_the_right_kind(
+    wanted: dict[str, Any], kind: str
+) -> None:
     for case in _where(said="captured", **wanted):
         assert case.verdict.case == kind, case
 
 
-def test_a_current_processing_payment_fails_by_declines_or_by_other_money_alone() -> None:
+def test_a_processing_payment_fails_only_after_declines_or_a_different_amount() -> None:
     for case in CASES:
         other_money = case.said == "captured" and not case.exact
         ends = case.said in ENDS_WITHOUT_MONEY and case.tried  # whatever it is called: declined
@@ -193,14 +195,14 @@ def test_a_current_processing_payment_fails_by_declines_or_by_other_money_alone(
         assert case.verdict.reason == reason, case
 
 
-def test_a_closed_or_left_session_expires_its_payment_only_when_the_time_is_over() -> None:
+def test_a_closed_or_abandoned_session_expires_its_payment_only_after_the_deadline() -> None:
     for case in CASES:
         left = case.said in {"closed", "cancelled"} and not case.tried
         expires = case.live and case.elapsed and left
         assert (case.verdict.trigger == "expire") is expires, case
 
 
-def test_a_buyer_cancels_at_the_gateway_while_pending_however_the_opening_went() -> None:
+def test_a_buyer_can_cancel_a_pending_payment_at_the_gateway_in_every_case() -> None:
     for case in CASES:
         cancels = (
             case.said == "cancelled"
@@ -210,26 +212,26 @@ def test_a_buyer_cancels_at_the_gateway_while_pending_however_the_opening_went()
         assert (case.verdict.trigger == "buyer_cancel") is cancels, case
 
 
-def test_a_session_ends_by_every_last_word_and_by_no_other() -> None:
+def test_a_session_ends_with_every_final_report_and_no_other() -> None:
     for case in CASES:
         last = case.said in ENDS_WITHOUT_MONEY | {"captured"}
         assert case.verdict.outcome == (case.said if last else None), case
 
 
-def test_a_word_that_ends_nothing_does_nothing() -> None:
+def test_a_report_that_is_not_final_has_no_effect() -> None:
     for case in CASES:
         if case.said in SAYS_NOTHING:
             assert case.verdict == SettlementDecision(), case
 
 
-def test_a_declined_attempt_is_counted_in_whatever_state_and_does_nothing_else() -> None:
+def test_a_declined_attempt_is_only_counted_in_every_state() -> None:
     for case in _where(said="attempted"):
         assert replace(case.verdict, closes_session=False) == SettlementDecision(
             counts_attempt=True
         ), case
 
 
-def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
+def test_no_other_report_counts_an_attempt_or_closes_the_session() -> None:
     for case in CASES:
         if case.said != "attempted":
             assert (case.verdict.counts_attempt, case.verdict.closes_session) == (False, False), (
@@ -237,14 +239,16 @@ def test_no_other_word_counts_an_attempt_or_wants_a_session_closed() -> None:
             )
 
 
-def test_the_third_attempt_closes_the_session_that_its_payment_waits_for() -> None:
+def test_the_third_declined_attempt_closes_the_current_session() -> None:
     for case in _where(said="attempted"):
         third = case.live and case.session.declines >= 2
         assert case.verdict.closes_session is third, case
 
 
 @pytest.mark.parametrize("life", SessionStatus)
-def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: SessionStatus) -> None:
+def test_three_declined_attempts_and_the_close_fail_the_payment_as_declined(
+    life: SessionStatus,
+) -> None:
     payment = a_payment(status=PaymentStatus.PROCESSING, session_id=SESSION_ID)
     session = a_session(status=life)
     verdicts = []
@@ -263,14 +267,14 @@ def test_three_attempts_and_their_close_fail_the_payment_as_declined(life: Sessi
     assert (closed.trigger, closed.reason, closed.outcome) == ("fail", "DECLINED", "closed")
 
 
-def test_money_wins_over_any_number_of_attempts() -> None:
+def test_a_capture_takes_precedence_over_any_number_of_declined_attempts() -> None:
     for case in _where(live=True, tried=True, exact=True):
         assert case.verdict == SettlementDecision(
             trigger=PaymentTrigger.CONFIRM, outcome="captured", credited=True
         )
 
 
-def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() -> None:
+def test_a_capture_or_decline_completes_a_selection_that_is_opening() -> None:
     for case in CASES:
         completes = (
             case.session.status is SessionStatus.OPENING
@@ -280,7 +284,7 @@ def test_a_selection_is_completed_by_money_or_a_decline_while_it_is_opening() ->
         assert completes_selection(case.payment, case.session, case.report) is completes, case
 
 
-def test_a_completed_selection_is_judged_as_the_current_one() -> None:
+def test_a_completed_selection_is_treated_as_the_current_session() -> None:
     for case in CASES:
         if completes_selection(case.payment, case.session, case.report):
             payment = replace(case.payment, status=PaymentStatus.PROCESSING, session_id=SESSION_ID)

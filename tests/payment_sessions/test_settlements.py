@@ -35,7 +35,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
         yield service
 
 
-async def test_a_session_is_locked_before_the_capture_that_is_reported_again(world: World) -> None:
+async def test_a_session_is_locked_before_a_capture_that_is_reported_again(world: World) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id)
     async with hold_transaction(world, lambda tx: session_store.lock(tx, session_id)) as first:
@@ -50,7 +50,7 @@ async def test_a_session_is_locked_before_the_capture_that_is_reported_again(wor
     assert await world.cases(payment) == []
 
 
-async def test_a_transfer_of_an_unknown_token_is_named_by_the_tokens_address(world: World) -> None:
+async def test_a_transfer_of_an_unknown_token_shows_the_token_address(world: World) -> None:
     methods = await offer_tokens(world)
     _, session = await bill(world, methods["USDT"])
     await record_final_logs(world, log_of(session, token=b"\x07" * 20))
@@ -58,7 +58,9 @@ async def test_a_transfer_of_an_unknown_token_is_named_by_the_tokens_address(wor
     assert capture["currency"] == f"0x{20 * '07'}"
 
 
-async def test_money_of_an_address_that_two_tokens_have_is_kept_once(world: World) -> None:
+async def test_a_transfer_of_a_token_address_shared_by_two_tokens_is_stored_once(
+    world: World,
+) -> None:
     methods = await offer_tokens(world, "ethereum")
     await world.perform(SetToken(chain="ethereum", symbol="USDT", address=USDT))
     await world.perform(SetToken(chain="ethereum", symbol="USDC", address=USDT))

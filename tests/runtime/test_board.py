@@ -17,7 +17,7 @@ def board() -> Iterator[Board]:
     os.close(made.descriptor)
 
 
-def test_a_slot_has_what_was_written_last(board: Board) -> None:
+def test_a_slot_contains_the_last_write(board: Board) -> None:
     assert board.read(1) == b""
     for content in (b"first", b"second, longer", b"third"):
         assert board.write(1, content)
@@ -25,7 +25,7 @@ def test_a_slot_has_what_was_written_last(board: Board) -> None:
     assert board.read(2) == b""
 
 
-def test_a_process_that_dies_while_it_writes_leaves_what_it_wrote_before(board: Board) -> None:
+def test_a_process_that_dies_during_a_write_leaves_the_previous_content(board: Board) -> None:
     board.write(1, b"whole")
     board.write(1, b"whole again")
     memory = board._memory
@@ -36,14 +36,14 @@ def test_a_process_that_dies_while_it_writes_leaves_what_it_wrote_before(board: 
     assert board.read(1) == b"third"
 
 
-def test_too_much_is_not_written(board: Board) -> None:
+def test_oversized_content_is_not_written(board: Board) -> None:
     board.write(1, b"before")
     assert not board.write(1, bytes(BYTES_MAX + 1))
     assert board.read(1) == b"before"
     assert board.write(1, bytes(BYTES_MAX))
 
 
-def test_a_board_that_is_opened_again_has_the_same(board: Board) -> None:
+def test_a_reopened_board_has_the_same_content(board: Board) -> None:
     board.write(3, b"kept")
     board.set_connections(3, 7)
     again = Board(board.descriptor, 4)
@@ -51,7 +51,9 @@ def test_a_board_that_is_opened_again_has_the_same(board: Board) -> None:
     assert again.connections() == (ABSENT, ABSENT, ABSENT, 7)
 
 
-def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board) -> None:
+def test_only_a_process_with_more_connections_than_another_is_above_the_minimum(
+    board: Board,
+) -> None:
     first, second = ConnectionShare(board, 1), ConnectionShare(board, 2)
     assert not first.is_above_minimum(100), "there is no other"
     second.publish(3)
@@ -61,7 +63,7 @@ def test_only_a_process_with_more_connections_than_another_is_ahead(board: Board
 
 
 @pytest.mark.parametrize("began", [1, 2, 4])
-def test_a_board_that_is_taken_over_bounds_the_processes_of_a_host_with_more_cores(
+def test_an_inherited_board_limits_the_processes_on_a_host_with_more_cores(
     began: int,
 ) -> None:
     """Each process has a slot, and there is a spare slot for a replacing process."""

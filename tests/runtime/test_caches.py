@@ -15,7 +15,7 @@ def a_map(clock: Clock, entries_max: int = 10) -> TtlMap[str, int]:
     return TtlMap(5.0, entries_max, clock)
 
 
-def test_a_value_is_given_until_its_time_is_over() -> None:
+def test_a_value_is_returned_until_it_expires() -> None:
     clock = Clock()
     values = a_map(clock)
     values.set("a", 1)
@@ -25,7 +25,7 @@ def test_a_value_is_given_until_its_time_is_over() -> None:
     assert values.get("a") is None
 
 
-def test_a_value_that_is_set_again_begins_anew() -> None:
+def test_setting_a_value_again_restarts_its_lifetime() -> None:
     clock = Clock()
     values = a_map(clock)
     values.set("a", 1)
@@ -35,7 +35,7 @@ def test_a_value_that_is_set_again_begins_anew() -> None:
     assert values.get("a") == 2
 
 
-def test_what_is_removed_or_was_never_set_is_absent() -> None:
+def test_a_removed_or_unset_value_is_absent() -> None:
     values = a_map(Clock())
     values.set("a", 1)
     values.remove("a")
@@ -43,7 +43,7 @@ def test_what_is_removed_or_was_never_set_is_absent() -> None:
     assert (values.get("a"), values.get("b")) == (None, None)
 
 
-def test_a_full_map_is_emptied_and_never_grows_beyond_its_bound() -> None:
+def test_a_full_map_is_cleared_and_never_exceeds_its_limit() -> None:
     values = a_map(Clock(), entries_max=3)
     for number in range(4):
         values.set(f"key {number}", number)

@@ -56,13 +56,13 @@ def _write(root: Path, files: dict[str, str]) -> Path:
         ),
     ],
 )
-def test_cores_are_counted_by_the_smallest_quota(
+def test_the_smallest_quota_limits_the_number_of_cores(
     tmp_path: Path, files: dict[str, str], cores: int
 ) -> None:
     assert count_usable_cores(_write(tmp_path, files)) == cores
 
 
-def test_restarts_wait_longer_each_time_up_to_a_bound_and_by_chance() -> None:
+def test_restart_delays_grow_up_to_a_maximum_with_jitter() -> None:
     for failures in range(1, 200):
         waits = {compute_restart_wait_s(failures) for _ in range(20)}
         assert len(waits) > 1

@@ -17,18 +17,18 @@ _TEXTS = st.text(st.characters(codec="utf-8", exclude_characters="\0") | st.samp
 
 
 @given(st.lists(st.lists(_TEXTS, min_size=1, max_size=4), max_size=4))
-def test_every_cell_is_read_back_with_its_guards(rows: list[list[str]]) -> None:
+def test_every_cell_is_parsed_with_its_guards(rows: list[list[str]]) -> None:
     read = list(csv.reader(StringIO(write_csv(rows), newline=""), strict=True))
     assert read == [[guard_formulas(text) for text in row] for row in rows]
 
 
 @given(_TEXTS)
-def test_a_text_without_its_guards_is_the_same_text(text: str) -> None:
+def test_removing_the_guards_restores_the_text(text: str) -> None:
     assert guard_formulas(text).replace("'", "") == text.replace("'", "")
 
 
 @given(_TEXTS, st.sampled_from(";,\t"))
-def test_no_cell_starts_a_formula_whatever_the_separator(text: str, separator: str) -> None:
+def test_no_cell_starts_a_formula_with_any_separator(text: str, separator: str) -> None:
     """Spreadsheets with another separator see quotation marks in the middle of a cell."""
     [line] = csv.reader(StringIO(write_csv([["a", text]]), newline=""))
     cells = [line[1]] if separator == "," else re.split(f"[{separator}\r\n]", line[1])

@@ -31,13 +31,13 @@ _TARGETS = [
 
 
 @pytest.mark.parametrize(("target", "arrives"), _TARGETS)
-def test_only_what_cannot_be_sent_is_encoded(target: str, arrives: str) -> None:
+def test_only_invalid_characters_are_encoded(target: str, arrives: str) -> None:
     for origin in ("https://pay.example.com:8443", "http://127.0.0.1", "http://[::1]:8080"):
         assert make_exact_url(origin + target).raw_path_qs == arrives
     assert encode_invalid_characters(arrives) == arrives
 
 
-def test_the_host_is_the_one_of_the_url() -> None:
+def test_the_host_is_taken_from_the_url() -> None:
     assert make_exact_url("HTTPS://BÜCHER.example/ä").raw_host == "xn--bcher-kva.example"
     url = make_exact_url("https://user:p%40ss@pay.example.com:8443/a@b:c?d@e")
     assert (url.raw_host, url.port, url.password) == ("pay.example.com", 8443, "p@ss")
@@ -75,7 +75,7 @@ async def _picture(url: str) -> None:
 
 @pytest.mark.parametrize(("target", "arrives"), [each for each in _TARGETS if "#" not in each[0]])
 @pytest.mark.parametrize("call", [_gateway, _node, _picture])
-async def test_each_client_calls_the_url_as_it_was_given(
+async def test_each_client_sends_the_url_unchanged(
     call: Callable[[str], Awaitable[None]], target: str, arrives: str
 ) -> None:
     received: list[bytes] = []
@@ -85,7 +85,7 @@ async def test_each_client_calls_the_url_as_it_was_given(
     assert received[0].split(b"\r\n")[0].split(b" ", 1)[1] == f"{arrives} HTTP/1.1".encode()
 
 
-async def test_an_unreadable_address_is_a_failure_and_no_defect() -> None:
+async def test_an_invalid_url_is_a_failed_request_and_not_an_exception() -> None:
     http = GatewayHttpClient(timeout_s=5.0, response_bytes_max=100)
     for url in ("nonsense", "http://", "http://h:99999999/"):
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
@@ -94,7 +94,7 @@ async def test_an_unreadable_address_is_a_failure_and_no_defect() -> None:
         await _picture("https://shop.example\\@evil.example/a.png")
 
 
-async def test_a_prefix_in_a_bucket_may_be_encoded() -> None:
+async def test_a_bucket_prefix_can_be_percent_encoded() -> None:
     received: list[bytes] = []
     async with speaking(reply("404 Not Found", b""), received) as origin:
         source = S3Source(
@@ -107,7 +107,7 @@ async def test_a_prefix_in_a_bucket_may_be_encoded() -> None:
     assert b"GET /settlements?list-type=2&prefix=of%20ours%2F HTTP/1.1" in received[0]
 
 
-def test_the_http_library_alone_would_change_the_example() -> None:
+def test_the_http_library_would_change_the_example_without_this_module() -> None:
     """Otherwise, this module would be superfluous."""
     url = aiohttp.client.URL("https://h.example" + _TARGETS[0][0])
     assert url.raw_path_qs != _TARGETS[0][1]

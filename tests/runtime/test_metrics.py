@@ -42,7 +42,7 @@ def _text(board: Board) -> list[str]:
     return [line for line in text.splitlines() if not line.startswith("#")]
 
 
-def test_counters_and_histograms_are_summed_and_the_largest_gauge_holds(board: Board) -> None:
+def test_counters_and_histograms_are_summed_and_the_largest_gauge_is_used(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, [0.5, 1.5]))
     _leave(board, 2, 12, _process(4, 30.0, [0.5, 9.0]))
     assert _text(board) == [
@@ -58,7 +58,7 @@ def test_counters_and_histograms_are_summed_and_the_largest_gauge_holds(board: B
     ]
 
 
-def test_what_a_process_that_ended_has_counted_stays_and_its_gauges_go(board: Board) -> None:
+def test_the_counters_of_an_ended_process_are_kept_and_its_gauges_removed(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, [0.5]))
     _leave(board, 2, 12, _process(4, 30.0, [0.5]))
     for _ in range(2):  # once or twice is the same
@@ -78,7 +78,7 @@ def test_what_a_process_that_ended_has_counted_stays_and_its_gauges_go(board: Bo
     assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
 
 
-def test_the_supervisors_own_metrics_do_not_touch_the_sums(board: Board) -> None:
+def test_the_supervisors_own_metrics_do_not_change_the_sums(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, []))
     metrics.add_ended_process(board, 1)
     own = CollectorRegistry()
@@ -91,7 +91,7 @@ def test_the_supervisors_own_metrics_do_not_touch_the_sums(board: Board) -> None
     ]
 
 
-def test_every_gauge_is_of_the_whole_installation_so_that_the_largest_one_holds() -> None:
+def test_every_gauge_describes_the_whole_installation() -> None:
     """A gauge of a single process would need a label or a sum. Consider this before adding it."""
     found = {
         line.strip().split('"')[1]

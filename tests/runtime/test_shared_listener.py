@@ -76,7 +76,7 @@ def _opened(stack: AsyncExitStack, count: int) -> _Sides:
     return sides
 
 
-async def test_connections_that_come_at_once_are_shared(stack: AsyncExitStack) -> None:
+async def test_simultaneous_connections_are_shared_between_processes(stack: AsyncExitStack) -> None:
     sides = _opened(stack, 3)
     for number in range(3):
         sides.start(number)
@@ -85,7 +85,7 @@ async def test_connections_that_come_at_once_are_shared(stack: AsyncExitStack) -
     assert counts[-1] - counts[0] <= 6
 
 
-async def test_a_process_that_hangs_is_not_waited_for(stack: AsyncExitStack) -> None:
+async def test_a_hanging_process_does_not_delay_connections(stack: AsyncExitStack) -> None:
     sides = _opened(stack, 2)
     sides.start(0)
     ConnectionShare(sides.board, 2).publish(0)  # it said so, and accepts nothing
@@ -93,7 +93,9 @@ async def test_a_process_that_hangs_is_not_waited_for(stack: AsyncExitStack) -> 
     assert len(sides.accepted[0]) == _CONNECTIONS
 
 
-async def test_a_new_process_gets_connections_until_it_has_as_many(stack: AsyncExitStack) -> None:
+async def test_a_new_process_gets_connections_until_its_share_is_equal(
+    stack: AsyncExitStack,
+) -> None:
     sides = _opened(stack, 2)
     sides.start(0)
     await sides.connect(stack, 20)
@@ -102,7 +104,7 @@ async def test_a_new_process_gets_connections_until_it_has_as_many(stack: AsyncE
     assert len(sides.accepted[1]) >= 15
 
 
-async def test_one_that_leaves_takes_nothing_and_loses_nothing(stack: AsyncExitStack) -> None:
+async def test_a_detached_process_accepts_and_loses_no_connections(stack: AsyncExitStack) -> None:
     sides = _opened(stack, 2)
     sides.start(0)
     sides.start(1)
@@ -113,7 +115,9 @@ async def test_one_that_leaves_takes_nothing_and_loses_nothing(stack: AsyncExitS
     assert len(sides.accepted[0]) == before
 
 
-async def test_one_that_closes_accepts_what_waits_first(stack: AsyncExitStack) -> None:
+async def test_a_closing_process_first_accepts_the_waiting_connections(
+    stack: AsyncExitStack,
+) -> None:
     sides = _opened(stack, 1)
     sides.start(0)
     clients = [stack.enter_context(closing(socket.socket())) for _ in range(5)]

@@ -113,7 +113,7 @@ async def _until_waiting(settings: Settings, count: int) -> None:
     await watcher.close()
 
 
-async def test_a_killed_process_is_replaced_and_the_others_finish_their_requests(
+async def test_a_killed_process_is_replaced_and_the_rest_finish_their_requests(
     api: Supervised, stored: Settings
 ) -> None:
     before = api.wait_for(2)
@@ -143,7 +143,7 @@ def _latest_start(api: Supervised) -> float:
     return max(api.metric(name, f'{{process="{place}"}}') for place in places)
 
 
-def test_one_address_has_the_metrics_of_all_processes_and_of_those_that_ended(
+def test_the_supervisor_serves_the_metrics_of_running_and_ended_processes(
     api: Supervised,
 ) -> None:
     api.wait_for(2)
@@ -162,7 +162,7 @@ def test_one_address_has_the_metrics_of_all_processes_and_of_those_that_ended(
     assert len(api.wait_for(2)) == 2
 
 
-async def test_a_roll_replaces_every_process_by_the_installed_program_and_fails_no_request(
+async def test_a_rolling_restart_runs_the_installed_program_and_fails_no_requests(
     api: Supervised,
 ) -> None:
     before = api.wait_for(2)
@@ -200,7 +200,9 @@ async def test_a_roll_replaces_every_process_by_the_installed_program_and_fails_
     assert api.events("starting")[-1]["version"] == "a newer one"
 
 
-def test_a_program_that_cannot_start_replaces_nothing(api: Supervised) -> None:
+def test_a_program_that_cannot_start_does_not_replace_the_running_processes(
+    api: Supervised,
+) -> None:
     before = api.wait_for(2)
     failed = len(api.events("roll_failed"))
     api.install("")
@@ -210,7 +212,7 @@ def test_a_program_that_cannot_start_replaces_nothing(api: Supervised) -> None:
     api.install("a newer one")
 
 
-async def test_sigterm_lets_a_request_that_is_under_way_end_with_its_answer(
+async def test_requests_in_flight_are_completed_after_sigterm(
     stored: Settings, tmp_path: Path
 ) -> None:
     with supervised(stored, tmp_path, "api", _MORE) as api:
@@ -230,7 +232,7 @@ async def test_sigterm_lets_a_request_that_is_under_way_end_with_its_answer(
         assert api.pids() == set()
 
 
-async def test_it_ends_where_no_process_is_left_and_the_next_one_refuses_to_start(
+async def test_the_supervisor_ends_if_no_process_can_be_started(
     stored: Settings, tmp_path: Path
 ) -> None:
     owner = await asyncpg.connect(stored.database_url)
@@ -248,7 +250,7 @@ async def test_it_ends_where_no_process_is_left_and_the_next_one_refuses_to_star
         assert len(api.events("process_ended")) <= 3
 
 
-def test_processes_end_when_their_supervisor_is_killed(stored: Settings, tmp_path: Path) -> None:
+def test_processes_stop_if_their_supervisor_is_killed(stored: Settings, tmp_path: Path) -> None:
     with supervised(stored, tmp_path, "worker", {}) as worker:
         processes = worker.wait_for(2)
         worker.signal(signal.SIGKILL)

@@ -56,7 +56,7 @@ def read_log(
     structlog.reset_defaults()
 
 
-async def test_nothing_is_recorded_or_marked_unless_it_was_started(api: Api) -> None:
+async def test_nothing_is_recorded_unless_tracing_was_started(api: Api) -> None:
     tracing.begin_request()
     tracing.follow_payment(uuid4())
     tracing.record("nothing", uuid4(), 0.0, {})
@@ -66,7 +66,7 @@ async def test_nothing_is_recorded_or_marked_unless_it_was_started(api: Api) -> 
     assert (await api.create()).status == 201
 
 
-async def test_importing_the_service_imports_nothing_of_opentelemetry() -> None:
+async def test_importing_the_service_does_not_import_opentelemetry() -> None:
     code = "import sys, payintent.cli.serve_api, payintent.cli.work\n"
     code += "print([name for name in sys.modules if name.startswith('opentelemetry')])"
     running = await asyncio.create_subprocess_exec(
@@ -75,7 +75,7 @@ async def test_importing_the_service_imports_nothing_of_opentelemetry() -> None:
     assert (await running.communicate())[0] == b"[]\n"
 
 
-async def test_a_transaction_that_is_rolled_back_leaves_no_span(world: World, sink: _Sink) -> None:
+async def test_a_rolled_back_transaction_creates_no_span(world: World, sink: _Sink) -> None:
     service = world.service
     payment = await world.create()
     for divisor in (0, 1):
@@ -88,7 +88,7 @@ async def test_a_transaction_that_is_rolled_back_leaves_no_span(world: World, si
     assert sink.spans[0].trace_id == payment.id
 
 
-async def test_a_request_for_another_merchants_payment_is_in_no_trace(
+async def test_a_request_for_a_payment_of_another_merchant_is_not_traced(
     api: Api, sink: _Sink
 ) -> None:
     created = await api.create()
@@ -100,7 +100,7 @@ async def test_a_request_for_another_merchants_payment_is_in_no_trace(
     assert sink.spans == []
 
 
-async def test_a_replay_is_no_second_root(api: Api, sink: _Sink) -> None:
+async def test_a_replay_does_not_create_a_second_root_span(api: Api, sink: _Sink) -> None:
     key = str(uuid4())
     first = await api.create(key=key)
     again = await api.create(key=key)
@@ -110,7 +110,7 @@ async def test_a_replay_is_no_second_root(api: Api, sink: _Sink) -> None:
 
 
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
-def test_a_share_of_payments_is_sampled_and_all_processes_choose_the_same(share: float) -> None:
+def test_all_processes_sample_the_same_share_of_payments(share: float) -> None:
     generator = IdGenerator()
     chosen: list[set[UUID]] = []
     payments = [generator.new_id() for _ in range(400)]
@@ -125,7 +125,7 @@ def test_a_share_of_payments_is_sampled_and_all_processes_choose_the_same(share:
     assert abs(len(chosen[0]) - 400 * share) <= 100 * (share % 1 != 0)
 
 
-def test_log_lines_of_a_payments_work_have_its_trace(sink: _Sink, read_log: ReadLog) -> None:
+def test_log_lines_about_a_payment_have_its_trace_id(sink: _Sink, read_log: ReadLog) -> None:
     payment_id = uuid4()
     tracing.follow_payment(payment_id)
     log.get_logger("test").info("something")
@@ -136,7 +136,7 @@ def test_log_lines_of_a_payments_work_have_its_trace(sink: _Sink, read_log: Read
     assert "trace_id" not in other
 
 
-def test_without_the_extra_a_process_says_what_is_missing(
+def test_a_process_without_the_extra_reports_the_missing_package(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "opentelemetry.sdk.resources", None)
@@ -146,7 +146,7 @@ def test_without_the_extra_a_process_says_what_is_missing(
     assert not tracing.is_enabled()
 
 
-async def test_a_collector_that_is_away_costs_a_line_of_the_log_and_no_request(
+async def test_an_unreachable_collector_causes_a_log_line_and_no_failed_request(
     settings: Settings, read_log: ReadLog
 ) -> None:
     away = settings.model_copy(update={"otlp_endpoint": f"http://127.0.0.1:{free_port()}"})

@@ -81,7 +81,7 @@ async def _ask(side: Api, operation: tuple[str, str], ids: dict[str, str]) -> An
     return await side.send(method, path.format_map(ids), **options)
 
 
-async def test_no_operation_of_the_document_leads_from_one_mode_into_the_other(api: Api) -> None:
+async def test_no_documented_operation_crosses_from_one_mode_into_the_other(api: Api) -> None:
     async with _both(api) as sides:
         ids = {mode: await _ids(side) for mode, side in sides.items()}
         before = await api.world.rows("SELECT * FROM payment ORDER BY id")
@@ -103,7 +103,7 @@ async def test_no_operation_of_the_document_leads_from_one_mode_into_the_other(a
         assert after == before
 
 
-async def test_another_merchants_ids_of_the_other_mode_are_those_of_nothing(api: Api) -> None:
+async def test_ids_of_another_merchant_in_the_other_mode_are_not_found(api: Api) -> None:
     """In the same mode, another merchant's payments and refunds are known: 403."""
     with_id = [operation for operation in _OPERATIONS if _IDS.search(operation[1])]
     async with _both(api) as sides, _strangers(api) as strangers:
@@ -132,7 +132,7 @@ async def _strangers(api: Api) -> AsyncIterator[dict[str, Api]]:
         yield {"live": live_api, "test": test_api}
 
 
-async def test_a_cursor_of_the_other_mode_leads_to_ones_own(api: Api) -> None:
+async def test_a_cursor_of_the_other_mode_lists_only_the_keys_own_mode(api: Api) -> None:
     async with _both(api) as sides:
         for side in sides.values():
             for _ in range(2):
@@ -152,11 +152,11 @@ async def test_a_cursor_of_the_other_mode_leads_to_ones_own(api: Api) -> None:
                 assert {item["id"] for item in page.json.get("data", [])} <= known, (mode, path)
 
 
-def test_every_kind_of_id_in_the_document_is_tried() -> None:
+def test_every_kind_of_id_in_the_document_is_covered() -> None:
     assert {name for _, path in _OPERATIONS for name in _IDS.findall(path)} == set(_UNKNOWN)
 
 
-async def test_a_test_key_reads_what_it_made(api: Api) -> None:
+async def test_a_test_key_reads_the_objects_that_it_created(api: Api) -> None:
     async with _both(api) as sides:
         test = sides["test"]
         ids = await _ids(test)
@@ -167,7 +167,7 @@ async def test_a_test_key_reads_what_it_made(api: Api) -> None:
         assert (await api.send("GET", "/v1/payments", headers=api.bearer())).json == {"data": []}
 
 
-async def test_the_checkout_of_a_test_payment_says_so_and_a_live_one_does_not(api: Api) -> None:
+async def test_only_the_checkout_of_a_test_payment_is_labelled_as_a_test(api: Api) -> None:
     async with _both(api) as sides:
         marked = {}
         for mode, side in sides.items():
@@ -180,7 +180,7 @@ async def test_the_checkout_of_a_test_payment_says_so_and_a_live_one_does_not(ap
         assert marked == {"live": False, "test": True}
 
 
-async def test_a_merchant_has_one_test_side_and_its_secret_is_shown_when_it_is_made(
+async def test_a_merchant_has_one_test_merchant_and_its_secret_is_shown_when_created(
     world: World,
 ) -> None:
     first = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
@@ -233,7 +233,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
             await world.perform(account)
 
 
-async def test_no_test_money_is_in_the_operators_figures(api: Api) -> None:
+async def test_the_operators_figures_exclude_test_payments(api: Api) -> None:
     kinds = "SELECT kind, count FROM hourly_figure WHERE subject = 'currency' ORDER BY kind"
     async with _both(api) as sides:
         for mode, expected in (("test", []), ("live", [("PAID", 1)])):
@@ -255,7 +255,7 @@ async def test_no_test_money_is_in_the_operators_figures(api: Api) -> None:
             assert [(row["kind"], row["count"]) for row in counted] == expected, mode
 
 
-async def test_no_test_money_is_in_the_ledger(api: Api) -> None:
+async def test_the_ledger_excludes_test_payments(api: Api) -> None:
     async with _both(api) as sides:
         for side in sides.values():
             await refund(side, await paid(side), amount="1.00")
@@ -288,7 +288,7 @@ async def _waiting(world: World, merchant_id: int) -> list[Any]:
     )
 
 
-async def test_a_clock_that_is_moved_on_expires_the_payments_of_its_side_alone(api: Api) -> None:
+async def test_advancing_the_test_clock_expires_only_the_test_merchants_payments(api: Api) -> None:
     async with _both(api) as sides:
         test = sides["test"]
         created = {mode: (await side.create()).json["id"] for mode, side in sides.items()}
@@ -308,7 +308,7 @@ async def test_a_clock_that_is_moved_on_expires_the_payments_of_its_side_alone(a
         assert clock.json == {"advanced_seconds": 1_801}
 
 
-async def test_refunds_and_webhooks_that_wait_are_due_earlier(api: Api) -> None:
+async def test_advancing_the_test_clock_makes_refunds_and_webhooks_due_earlier(api: Api) -> None:
     async with _both(api) as sides:
         test = sides["test"]
         url = "http://127.0.0.1:1/hook"
@@ -326,7 +326,7 @@ async def test_refunds_and_webhooks_that_wait_are_due_earlier(api: Api) -> None:
         assert after["expires_at"] == before["expires_at"]  # it has ended
 
 
-async def test_a_clock_moves_by_whole_seconds_up_to_31_days_and_never_by_a_live_key(
+async def test_a_test_key_can_advance_the_clock_by_up_to_31_days(
     api: Api,
 ) -> None:
     async with _both(api) as sides:

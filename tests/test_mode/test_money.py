@@ -80,7 +80,7 @@ async def _close_days(world: World) -> None:
         pass
 
 
-async def test_no_money_of_the_test_gateway_is_in_the_ledger_or_in_a_statement(
+async def test_ledger_and_statements_exclude_payments_at_the_test_gateway(
     played: Api,
 ) -> None:
     world = played.world
@@ -94,7 +94,7 @@ async def test_no_money_of_the_test_gateway_is_in_the_ledger_or_in_a_statement(
         assert (answer.status, answer.json) == (200, {"data": []}), path
 
 
-async def test_no_statement_is_made_of_a_test_side_whatever_the_ledger_has(played: Api) -> None:
+async def test_no_statement_is_created_for_a_test_merchant(played: Api) -> None:
     world = played.world
     await world.rows(
         "INSERT INTO ledger_entry (fact_id, fact, leg, merchant_id, debit, credit, amount,"
@@ -107,7 +107,7 @@ async def test_no_statement_is_made_of_a_test_side_whatever_the_ledger_has(playe
     assert await _rows(world, "statement") == 0
 
 
-async def test_no_money_of_the_test_gateway_is_in_a_figure_of_the_operator(side: Api) -> None:
+async def test_the_operators_figures_exclude_payments_at_the_test_gateway(side: Api) -> None:
     service = side.world.service
     # Other tests of this process have had callbacks of the test gateway refused, which counts.
     before = _figures_of_the_test_gateway()
@@ -123,14 +123,14 @@ async def test_no_money_of_the_test_gateway_is_in_a_figure_of_the_operator(side:
     assert seen.waiting.cases == len(_WAITING)  # these are shown of both
 
 
-async def test_what_the_test_gateway_is_asked_is_in_no_log_of_gateways_requests(
+async def test_requests_to_the_test_gateway_are_not_in_the_gateway_call_log(
     played: Api,
 ) -> None:
     await played.world.service.accounts.log.flush()
     assert await _rows(played.world, "gateway_call") == 0
 
 
-async def test_a_gateways_file_for_a_test_side_is_refused_and_says_why(
+async def test_a_gateway_file_for_a_test_account_is_refused_with_a_reason(
     played: Api, tmp_path: Path
 ) -> None:
     world = played.world

@@ -28,7 +28,7 @@ async def _cases(side: Api, created: Answer) -> list[str]:
     return await side.world.cases(await payment_of(side, created))
 
 
-async def test_a_test_key_has_its_payment_paid_without_any_page(side: Api) -> None:
+async def test_a_test_key_can_pay_its_payment_without_a_page(side: Api) -> None:
     created = await side.create()
     paid = await act(side, created, "pay")
     assert (paid.status, paid.json["status"], paid.json["provider"]) == (200, "PAID", "test")
@@ -38,7 +38,7 @@ async def test_a_test_key_has_its_payment_paid_without_any_page(side: Api) -> No
     assert callback["account_id"] == side.world.account_id  # it came by the door of any gateway
 
 
-async def test_a_payment_that_its_buyer_selected_is_paid_at_that_session(side: Api) -> None:
+async def test_a_payment_with_a_selected_method_is_paid_through_that_session(side: Api) -> None:
     created = await side.create()
     assert (await select(side, created)).status == 200
     assert (await act(side, created, "pay")).json["status"] == "PAID"
@@ -55,7 +55,7 @@ async def test_a_decline_ends_the_payment_with_its_reason(side: Api, code: str) 
     assert await _events(side, created) == ["payment.failed"]
 
 
-async def test_cards_decide_what_becomes_of_a_payment(side: Api) -> None:
+async def test_the_card_determines_the_outcome_of_a_payment(side: Api) -> None:
     outcomes = {
         "4000 0000 0000 0002": ("FAILED", []),
         "4000002500003155": ("PAID", []),
@@ -71,7 +71,9 @@ async def test_cards_decide_what_becomes_of_a_payment(side: Api) -> None:
         assert len(await _events(side, created)) == 1, card
 
 
-async def test_money_after_a_decline_is_a_case_and_changes_no_payment(side: Api) -> None:
+async def test_a_capture_after_a_decline_opens_a_case_and_does_not_change_the_payment(
+    side: Api,
+) -> None:
     created = await side.create()
     answer = await act(side, created, "pay", card="4000009900000103")
     assert answer.json["status"] == "FAILED"
@@ -79,7 +81,7 @@ async def test_money_after_a_decline_is_a_case_and_changes_no_payment(side: Api)
     assert await _cases(side, created) == ["LATE_PAYMENT"]
 
 
-async def test_a_result_that_is_not_told_is_asked_for(side: Api) -> None:
+async def test_a_result_that_is_not_reported_is_inquired(side: Api) -> None:
     created = await side.create()
     answer = await act(side, created, "pay", card="4000009900000046")
     assert answer.json["status"] == "PROCESSING"
@@ -87,7 +89,7 @@ async def test_a_result_that_is_not_told_is_asked_for(side: Api) -> None:
     assert (await side.get(created.json["id"])).json["status"] == "PAID"
 
 
-async def test_a_decision_that_takes_time_comes_with_the_clock(side: Api) -> None:
+async def test_a_delayed_decision_follows_the_test_clock(side: Api) -> None:
     created = await side.create()
     answer = await act(side, created, "pay", card="4000009900000012")
     assert answer.json["status"] == "PROCESSING"
@@ -98,7 +100,7 @@ async def test_a_decision_that_takes_time_comes_with_the_clock(side: Api) -> Non
     assert (await side.get(created.json["id"])).json["status"] == "PAID"
 
 
-async def test_a_buyer_who_never_comes_lets_the_payment_expire(side: Api) -> None:
+async def test_a_payment_that_the_buyer_abandons_expires(side: Api) -> None:
     created = await side.create()
     assert (await select(side, created)).status == 200
     await advance(side, 1_801)
@@ -115,7 +117,7 @@ async def test_a_buyer_who_never_comes_lets_the_payment_expire(side: Api) -> Non
         ("4000009900000178", ["FAILED", "FAILED"]),
     ],
 )
-async def test_the_card_decides_what_becomes_of_refunds(
+async def test_the_card_determines_the_outcome_of_refunds(
     side: Api, card: str, states: list[str]
 ) -> None:
     created = await side.create()
@@ -143,7 +145,7 @@ async def test_a_dispute_is_opened_and_decided_once(side: Api) -> None:
     assert await _cases(side, created) == ["DISPUTE"]
 
 
-async def test_a_key_does_it_once_and_is_of_one_request(side: Api) -> None:
+async def test_an_idempotency_key_runs_a_single_request_once(side: Api) -> None:
     created, other, key = await side.create(), await side.create(), str(uuid4())
     first = await act(side, created, "decline", key)
     again = await act(side, created, "decline", key)
@@ -159,7 +161,9 @@ async def test_a_key_does_it_once_and_is_of_one_request(side: Api) -> None:
     assert (await act(side, other, "pay", key)).json["status"] == "PAID"  # another operation
 
 
-async def test_a_repeated_key_calls_back_where_the_first_request_died(side: Api) -> None:
+async def test_a_repeated_key_sends_the_callback_that_the_first_request_did_not_send(
+    side: Api,
+) -> None:
     created, key = await side.create(), str(uuid4())
     await act(side, created, "pay", key, card="4000009900000046")  # it told nobody
     await side.world.rows("UPDATE test_session SET card = '4242424242424242'")
@@ -171,7 +175,7 @@ async def test_a_repeated_key_calls_back_where_the_first_request_died(side: Api)
     ("amount", "status", "end"),
     [("666.03", 200, "FAILED"), ("666.04", 200, "FAILED")],
 )
-async def test_some_amounts_are_declined_whatever_the_card_is(
+async def test_some_amounts_are_declined_for_every_card(
     side: Api, amount: str, status: int, end: str
 ) -> None:
     created = await side.create(amount=amount)
@@ -188,7 +192,7 @@ async def test_some_amounts_open_no_session(side: Api, amount: str) -> None:
     assert (await act(side, await side.create(), "pay")).json["status"] == "PAID"
 
 
-async def test_what_is_not_known_is_refused(side: Api) -> None:
+async def test_unknown_values_are_refused(side: Api) -> None:
     created = await side.create()
     for action, body in (
         ("pay", {"card": "4111111111111111"}),
@@ -199,14 +203,14 @@ async def test_what_is_not_known_is_refused(side: Api) -> None:
         assert refusal(await act(side, created, action, **body)) == (400, "BAD_REQUEST")
 
 
-async def test_a_live_key_makes_nothing_happen(api: Api) -> None:
+async def test_a_live_key_cannot_use_the_test_routes(api: Api) -> None:
     created = await api.create()
     for action in ("pay", "decline", "dispute"):
         assert refusal(await act(api, created, action)) == (403, "FORBIDDEN"), action
     assert (await api.get(created.json["id"])).json["status"] == "PENDING"
 
 
-async def test_a_test_key_of_another_merchant_makes_nothing_happen(side: Api) -> None:
+async def test_a_test_key_of_another_merchant_is_refused(side: Api) -> None:
     created = await side.create()
     other = await side.world.add_merchant()
     issued = await side.world.perform(IssueApiKey(merchant_id=other.merchant.id, test=True))
@@ -216,7 +220,7 @@ async def test_a_test_key_of_another_merchant_makes_nothing_happen(side: Api) ->
     assert (await side.get(created.json["id"])).json["status"] == "PENDING"
 
 
-async def test_no_live_merchant_has_an_account_at_the_test_gateway(side: Api) -> None:
+async def test_a_live_merchant_cannot_have_an_account_at_the_test_gateway(side: Api) -> None:
     for owner in (None, side.world.merchant_id):
         account = AddAccount(
             provider="test",
@@ -238,7 +242,7 @@ async def test_no_live_merchant_has_an_account_at_the_test_gateway(side: Api) ->
         )
 
 
-async def test_a_callback_that_the_test_gateway_did_not_sign_is_refused(side: Api) -> None:
+async def test_a_callback_without_the_test_gateways_signature_is_refused(side: Api) -> None:
     path = f"/v1/callbacks/test/{side.world.account_id}"
     for headers in ({}, {"test-signature": "0" * 64}):
         answer = await side.send("POST", path, data=b'{"id":"a","session_id":"b"}', headers=headers)
@@ -256,7 +260,7 @@ async def _page(side: Api, created: Answer) -> str:
     return "/c/test/card/" + url.rpartition("/")[2]
 
 
-async def test_the_card_page_takes_a_card_and_leads_back(side: Api) -> None:
+async def test_the_card_page_accepts_a_card_and_redirects_back(side: Api) -> None:
     created = await side.create()
     path = await _page(side, created)
     shown = await side.send("GET", path)
@@ -285,7 +289,7 @@ async def test_the_card_page_asks_for_3_d_secure(side: Api, reply: str, end: str
     assert (await side.get(created.json["id"])).json["status"] == end
 
 
-async def test_a_buyer_who_gives_up_at_the_card_page_may_choose_again(side: Api) -> None:
+async def test_a_buyer_who_cancels_at_the_card_page_can_select_again(side: Api) -> None:
     created = await side.create()
     path = await _page(side, created)
     assert (await _enter(side, path, cancel="1")).status == 303
@@ -308,12 +312,12 @@ async def test_the_card_page_is_in_the_language_of_the_checkout(side: Api) -> No
     assert "<h2>お支払いを処理しています</h2>" in deciding.body.decode()
 
 
-def test_every_card_says_its_outcome_in_every_language() -> None:
+def test_every_card_describes_its_outcome_in_every_language() -> None:
     for locale in LOCALES:
         outcomes = [load_language(locale).t(card.title) for card in TEST_CARDS.values()]
         assert len(set(outcomes)) == len(TEST_CARDS)
 
 
-async def test_a_card_page_of_nobody_is_not_found(side: Api) -> None:
+async def test_an_unknown_card_page_is_not_found(side: Api) -> None:
     for name in ("sess_" + "0" * 22, "x"):
         assert (await side.send("GET", f"/c/test/card/{name}")).status == 404

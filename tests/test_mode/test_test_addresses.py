@@ -38,7 +38,9 @@ async def _outcome(side: Api, created: Answer) -> tuple[str, str | None, list[st
     return got["status"], got.get("failure_reason"), events, cases
 
 
-async def test_a_session_is_read_as_a_real_one_and_its_address_can_be_verified(side: Api) -> None:
+async def test_a_test_session_looks_like_a_real_session_with_a_verifiable_address(
+    side: Api,
+) -> None:
     _, session = await _bill(side)
     assert (session["payable"], session["status"]) == (True, "awaiting_payment")
     assert (session["chain"]["slug"], session["chain"]["name"]) == ("test", "Test chain")
@@ -52,14 +54,14 @@ async def test_a_session_is_read_as_a_real_one_and_its_address_can_be_verified(s
     assert session["deposit_address"].lower() == f"0x{address.hex()}"
 
 
-async def test_one_transfer_pays(side: Api) -> None:
+async def test_a_single_transfer_pays(side: Api) -> None:
     created, _ = await _bill(side)
     paid = await act(side, created, "transfer")
     assert (paid.status, paid.json["status"], paid.json["provider"]) == (200, "PAID", "onchain")
     assert await _outcome(side, created) == ("PAID", None, ["payment.completed"], [])
 
 
-async def test_two_transfers_pay_and_the_session_shows_the_rest_in_between(side: Api) -> None:
+async def test_two_transfers_pay_and_the_session_shows_the_remaining_amount(side: Api) -> None:
     created, session = await _bill(side)
     part = await act(side, created, "transfer", amount="10.25")
     assert part.json["status"] == "PROCESSING"
@@ -79,7 +81,7 @@ async def test_two_transfers_pay_and_the_session_shows_the_rest_in_between(side:
         ([], ("EXPIRED", None, [])),
     ],
 )
-async def test_at_the_deadline_the_transfers_decide(
+async def test_the_received_transfers_determine_the_outcome_at_the_deadline(
     side: Api, transfers: list[dict[str, str]], expected: tuple[str, str | None, list[str]]
 ) -> None:
     created, _ = await _bill(side)
@@ -93,14 +95,14 @@ async def test_at_the_deadline_the_transfers_decide(
     assert len(events) == 1
 
 
-async def test_a_case_has_the_decimals_of_the_test_token(side: Api) -> None:
+async def test_the_amount_of_a_case_has_the_decimals_of_the_test_token(side: Api) -> None:
     created, _ = await _bill(side)
     await act(side, created, "transfer", amount="30")
     [case] = (await side.send("GET", "/v1/cases", headers=side.bearer())).json["data"]
     assert (case["kind"], case["amount"], case["currency"]) == ("SURPLUS", "4.5", "USDT")
 
 
-async def test_a_late_transfer_is_a_case_and_changes_no_payment(side: Api) -> None:
+async def test_a_late_transfer_opens_a_case_and_does_not_change_the_payment(side: Api) -> None:
     created, _ = await _bill(side)
     await advance(side, 3_600)
     for _ in range(2):
@@ -129,7 +131,7 @@ async def test_a_repeated_request_sends_one_transfer(side: Api) -> None:
     [{"amount": amount} for amount in ("0", "-1", "1.0000001", "1e3", "1000001", "x", "\x00")]
     + [{"token": "NATIVED"}, {"amount": 5}],
 )
-async def test_an_invalid_transfer_is_refused_and_changes_nothing(
+async def test_an_invalid_transfer_is_refused_without_effect(
     side: Api, body: dict[str, Any]
 ) -> None:
     created, _ = await _bill(side)
@@ -147,7 +149,9 @@ async def test_a_test_payment_to_an_address_is_refunded(side: Api) -> None:
     assert (await side.get(created.json["id"])).json["status"] == "REFUNDED"
 
 
-async def test_live_keys_and_live_chains_cannot_reach_the_test_chain(side: Api, api: Api) -> None:
+async def test_the_test_chain_is_not_accessible_to_live_keys_or_live_chains(
+    side: Api, api: Api
+) -> None:
     live = await api.create(currency="USD", amount="25.50")
     refused = await act(api, live, "transfer")
     assert (refused.status, refused.json["code"]) == (403, "FORBIDDEN")

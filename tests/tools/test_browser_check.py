@@ -88,7 +88,7 @@ def _complaints(folder: Path, files: dict[str, str]) -> set[str]:
 
 
 @pytest.mark.parametrize(("kind", "plants"), [("js", SCRIPTS), ("css", STYLES)])
-def test_each_thing_that_a_supported_browser_lacks_is_found(
+def test_each_feature_that_a_supported_browser_lacks_is_reported(
     kind: str, plants: dict[str, str], tmp_path: Path
 ) -> None:
     files = {f"{number}.{kind}": text for number, text in enumerate(plants.values())}
@@ -96,16 +96,16 @@ def test_each_thing_that_a_supported_browser_lacks_is_found(
     assert [name for name, file in zip(plants, files, strict=True) if file not in found] == []
 
 
-def test_a_fallback_and_what_all_of_them_have_pass(tmp_path: Path) -> None:
+def test_fallbacks_and_universally_supported_features_pass(tmp_path: Path) -> None:
     assert _complaints(tmp_path, FALLBACKS) == set()
 
 
-def test_what_we_serve_passes() -> None:
+def test_the_served_files_pass() -> None:
     done = lint(ROOT / "payintent" / name for name in SERVED)
     assert (done.returncode, done.stdout + done.stderr) == (0, "")
 
 
-def test_every_script_and_style_that_we_serve_is_looked_at() -> None:
+def test_every_served_script_and_style_is_checked() -> None:
     served = {
         path
         for kind in ("js", "css")
@@ -118,7 +118,7 @@ def test_every_script_and_style_that_we_serve_is_looked_at() -> None:
     } == set()
 
 
-def test_the_documented_browsers_are_those_that_are_checked() -> None:
+def test_the_documented_browsers_are_checked() -> None:
     queries = json.loads((HERE / "package.json").read_text())["browserslist"]
     page = (ROOT / "docs" / "integrate" / "checkout.md").read_text()
     versions = dict(query.split(" >= ") for query in queries)

@@ -11,7 +11,7 @@ FILES = sorted(PLUGINS.rglob("*.php"))
 
 
 @pytest.mark.skipif(shutil.which("php") is None, reason="PHP is not installed")
-def test_the_php_of_the_plugins_is_php() -> None:
+def test_the_php_files_of_the_plugins_are_valid() -> None:
     assert len(FILES) > 3
     checks = [
         subprocess.run(["php", "-l", str(path)], capture_output=True, text=True, check=False)

@@ -29,7 +29,7 @@ def test_plain_english_passes_and_the_dialect_fails(
         assert f"  {name}: " in printed
 
 
-def test_a_part_may_not_hide_behind_plain_text_of_the_same_length(tmp_path: Path) -> None:
+def test_a_dialect_file_fails_even_next_to_a_plain_file(tmp_path: Path) -> None:
     write(tmp_path, "plain.md", PLAIN)
     write(tmp_path, "dialect.md", DIALECT)
     assert not prose.check("both", [tmp_path])

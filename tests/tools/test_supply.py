@@ -82,7 +82,7 @@ def _audit(tmp_path: Path, url: str, timeout_s: int = 60) -> tuple[int, list[str
     return done.returncode, done.stdout.splitlines()
 
 
-def test_a_known_vulnerability_of_a_pinned_package_fails_the_check(tmp_path: Path) -> None:
+def test_a_known_vulnerability_in_a_pinned_package_fails_the_check(tmp_path: Path) -> None:
     with _osv({"weak": [WEAK]}) as url:
         status, lines = _audit(tmp_path, url)
     assert lines == ["weak 1.0: PYSEC-2026-1, fixed in 1.1: It gives away what it was told."]
@@ -94,18 +94,18 @@ def test_packages_without_a_known_vulnerability_pass(tmp_path: Path) -> None:
         assert _audit(tmp_path, url) == (0, ["no known vulnerabilities in 2 packages"])
 
 
-def test_offline_the_check_says_in_one_line_that_it_could_not_and_goes_on(tmp_path: Path) -> None:
+def test_the_check_continues_offline_after_a_single_warning(tmp_path: Path) -> None:
     status, [line] = _audit(tmp_path, "http://127.0.0.1:1/v1/query")
     assert line.startswith("packages not audited: ")
     assert status == 0
 
 
-def test_a_service_that_takes_too_long_is_not_waited_for(tmp_path: Path) -> None:
+def test_a_slow_vulnerability_service_times_out(tmp_path: Path) -> None:
     answer = (0, ["packages not audited: no response within 0 s"])
     assert _audit(tmp_path, "http://127.0.0.1:1/v1/query", timeout_s=0) == answer
 
 
-def test_make_check_runs_both_over_every_lock() -> None:
+def test_make_check_runs_both_tools_on_every_lock_file() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\ncheck:")[1].split("\n\n")[0]
     assert {"tools.audit", "tools.sbom"} <= set(re.findall(r"-m (\S+)", recipe))
     audited = (ROOT / "tools" / "audit.py").read_text()
@@ -117,7 +117,7 @@ def test_make_check_runs_both_over_every_lock() -> None:
     assert set().union(*pins.values()) == covered
 
 
-def test_make_check_has_redocly_and_spectral_read_the_contract() -> None:
+def test_make_check_runs_redocly_and_spectral_on_the_contract() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\ncheck:")[1].split("\n\n")[0]
     assert {"tools.openapi.check", "tools.web.check"} <= set(re.findall(r"-m (\S+)", recipe))
     words = [word for command in checks(CONTRACT) for word in command]
@@ -128,7 +128,7 @@ def test_make_check_has_redocly_and_spectral_read_the_contract() -> None:
 
 
 @pytest.mark.parametrize("path", NODE_LOCKS, ids=lambda path: path.parent.name)
-def test_every_package_of_an_examples_or_a_plugins_lock_has_a_hash_and_no_address(
+def test_packages_in_lock_files_of_examples_and_plugins_have_hashes_and_no_addresses(
     path: Path,
 ) -> None:
     text = path.read_text()
@@ -138,14 +138,14 @@ def test_every_package_of_an_examples_or_a_plugins_lock_has_a_hash_and_no_addres
     assert '"resolved"' not in text
 
 
-def test_no_package_of_medusas_lock_has_a_licence_of_its_own() -> None:
+def test_no_package_in_medusas_lock_file_has_an_unapproved_licence() -> None:
     packages = json.loads(MEDUSA_LOCK.read_text())["packages"]
     licences = {name: str(one.get("license", "")) for name, one in packages.items()}
     assert licences["node_modules/@medusajs/medusa"] == "MIT"
     assert [name for name, licence in licences.items() if "LICENSE" in licence] == []
 
 
-def test_every_example_is_played_and_has_a_readme_of_five_lines() -> None:
+def test_every_example_is_run_and_has_a_readme_of_five_lines() -> None:
     shops = {path.parent.name: path.read_text() for path in ROOT.glob("examples/*/README.md")}
     assert set(shops) == {shop.name for shop in SHOPS}
     lines = {name: re.findall(r"^\d\. ", text, re.MULTILINE) for name, text in shops.items()}
@@ -153,7 +153,7 @@ def test_every_example_is_played_and_has_a_readme_of_five_lines() -> None:
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.relative_to(ROOT)))
-def test_every_package_of_a_lock_has_hashes_and_no_index_address(path: Path) -> None:
+def test_every_package_in_a_lock_file_has_hashes_and_no_index_address(path: Path) -> None:
     text = path.read_text()
     assert "://" not in text
     assert "--index" not in text
@@ -174,7 +174,7 @@ def document(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return written[0]
 
 
-def test_the_bill_of_materials_follows_the_schema_of_cyclonedx(document: bytes) -> None:
+def test_the_bill_of_materials_follows_the_cyclonedx_schema(document: bytes) -> None:
     folder = Path(cyclonedx.schema.__file__).parent / "_res"
     schemas = {path.name: json.loads(path.read_text()) for path in folder.glob("*.schema.json")}
     registry = Registry().with_resources(
@@ -186,7 +186,9 @@ def test_the_bill_of_materials_follows_the_schema_of_cyclonedx(document: bytes) 
     assert list(validator.iter_errors({})) != []
 
 
-def test_the_bill_of_materials_lists_what_is_installed_and_what_needs_it(document: bytes) -> None:
+def test_the_bill_of_materials_lists_installed_packages_and_their_dependents(
+    document: bytes,
+) -> None:
     bill = json.loads(document)
     listed = {part["name"]: part["version"] for part in bill["components"]}
     assert listed == {name: version(name) for name in listed}
@@ -205,7 +207,7 @@ def test_the_bill_of_materials_lists_what_is_installed_and_what_needs_it(documen
 
 
 @pytest.mark.parametrize("name", ["run.txt", "otel.txt", "sandbox.txt"])
-def test_an_installation_for_development_replaces_no_package_of_the_service(name: str) -> None:
+def test_the_development_packages_do_not_replace_packages_of_the_service(name: str) -> None:
     folder = ROOT / "requirements"
     versions = {package.name: package.version for package in locked.read(folder / "dev.txt")}
     subset = {package.name: package.version for package in locked.read(folder / name)}

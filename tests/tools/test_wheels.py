@@ -99,7 +99,7 @@ def test_the_service_runs_from_its_wheel_without_the_sandbox(
     assert "devchain" not in commands
 
 
-def test_the_sandboxs_wheel_adds_its_commands(
+def test_the_sandbox_wheel_adds_its_commands(
     environment: Environment, service_wheel: Path, sandbox_wheel: Path
 ) -> None:
     environment.install(service_wheel)
