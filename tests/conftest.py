@@ -39,26 +39,26 @@ from tests.support.world import ARRANGED, Api, World, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _ENV = "TESTS_POSTGRES_URL"
-#: Where a test has none of its own of these, its merchant may come with its database.
+#: Tests that do not override these fixtures can use a database that contains their merchant.
 _ARRANGED_BY = ("settings", "service", "gateway", "world")
 _TESTS = Path(__file__).parent
 _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "served", "running"}
-_MISSING = pytest.StashKey[dict[str, str]]()  # by test, which tools it lacks
-_QUICK = 3  # the turn of a file without slow tests
-_COUNT = pytest.StashKey[int]()  # of tests that this process has run
+_MISSING = pytest.StashKey[dict[str, str]]()  # the missing tools by test
+_QUICK = 3  # the rank of a file without slow tests
+_COUNT = pytest.StashKey[int]()  # the number of tests that this process has run
 _THAW_EVERY = 2_000  # tests: a thaw collects everything that is imported, which takes seconds
 
 
 def pytest_configure(config: pytest.Config) -> None:
     """Start the server in the parent of all test processes."""
-    gc.disable()  # nothing that is imported is garbage: collecting would only look for it
+    gc.disable()  # imported objects are never garbage, so collections need not scan them
     conformance.watch()
     if _ENV in os.environ or config.option.collectonly:
         return
     folder = Path(tempfile.mkdtemp(prefix="payintent-tests-", dir=memory_folder()))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
+    folder.chmod(0o711)  # so that the server's user can access its data
     postgres = Postgres(folder / "data", durable=False)
-    os.environ[_ENV] = f"{postgres.start()}?sslmode=disable"  # nothing there speaks TLS
+    os.environ[_ENV] = f"{postgres.start()}?sslmode=disable"  # the server does not support TLS
     asyncio.run(_make_templates(os.environ[_ENV]))
 
     def stop() -> None:
@@ -95,16 +95,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 def _turn(item: pytest.Item) -> int:
-    """Return a test's rank in a run: a long file that started last would run alone."""
+    """Return a test's rank in a run: a long file that starts last runs alone."""
     names = {marker.name for marker in item.iter_markers()}
-    if "timeout" in names:  # it needs more than the five minutes that every test has
+    if "timeout" in names:  # it needs more than the limit of five minutes
         return 0
     return 1 if names & {"full", "long", "e2e"} else 2 if "slow" in names else _QUICK
 
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_runtestloop() -> None:
-    """All tests are imported now, and their objects are not garbage of any test."""
+    """All tests are imported, and their objects are not garbage."""
     leaks.freeze()
     gc.enable()
 
@@ -196,13 +196,13 @@ def _settings(database_url: str) -> Settings:
             "sandbox": True,
             "database_connections_max": 8,
             "readiness_cache_s": 0.0,
-            "drain_s": 0.0,  # no proxy stands before it
-            "request_wait_s": 60.0,  # what is not shed by intent is not shed by a slow machine
+            "drain_s": 0.0,  # there is no proxy in front of it
+            "request_wait_s": 60.0,  # a slow machine must not shed requests unintentionally
             "api_key_cache_s": 0.0,
             "policy_cache_s": 0.0,
-            "failed_logins_per_address_per_s": 0,  # many tests call with every bad key there is
+            "failed_logins_per_address_per_s": 0,  # many tests send many invalid keys
             "chain_behind_max_s": 0.0,
-            # A test that is not about them waits for a busy machine.
+            # Timeouts do not fail unrelated tests on a busy machine.
             "database_acquire_timeout_s": PATIENCE_S,
             "database_statement_timeout_ms": int(PATIENCE_S * 1000),
         }

@@ -12,7 +12,7 @@ from payintent.runtime.settings import Settings
 
 ROOT = Path(__file__).parent.parent
 FILES = sorted(ROOT.glob("payintent*/**/*.py"))
-#: Files beside the Python ones whose words may be named.
+#: Other files whose words may be named.
 BESIDE = (
     "contracts/*.vy",
     "payintent/**/*.sql",
@@ -20,7 +20,7 @@ BESIDE = (
     "payintent/**/*.js",
     "docs/openapi.yaml",
 )
-#: Words of others: a locale's tag, a program, fields that a gateway would have.
+#: Third-party words: a locale tag, a program, and fields of gateways.
 FOREIGN = {"zh_TW", "diff", "ExpireDate", "StoreExpireDate", "payment_method_types"}
 _WORD = re.compile(r"\w+")
 _NAME = re.compile(r"`([A-Za-z_]\w{2,})`")

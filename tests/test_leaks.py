@@ -11,7 +11,7 @@ from tests.support.tcp_server import TcpServer
 
 def _forget_a_socket() -> None:
     forgotten = [socket.socket()]
-    forgotten.append(forgotten)  # a cycle: only a collection finds it
+    forgotten.append(forgotten)  # a cycle, which only the garbage collector finds
 
 
 def test_an_open_socket_is_detected_when_the_test_ends() -> None:
@@ -52,7 +52,7 @@ def test_a_stopped_http_server_closes_connections_that_it_has_just_accepted(turn
         port = runner.addresses[0][1]
         callers = [socket.create_connection(("127.0.0.1", port)) for _ in range(20)]
         for _ in range(turns):
-            await asyncio.sleep(0)  # the loop accepts them, and does not say so at once
+            await asyncio.sleep(0)  # the event loop accepts them with a delay
         await clean_up(runner)
         for caller in callers:
             caller.close()

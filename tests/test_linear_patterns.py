@@ -19,7 +19,7 @@ _ROOT = Path(payintent.__file__).parents[1]
 _ANCHORED = {"match", "fullmatch"}
 _CALLS = {"compile", "search", "sub", "subn", "split", "findall", "finditer"} | _ANCHORED
 
-#: Those that the automaton cannot answer for, and why they do no harm.
+#: Expressions that the automaton cannot check, with the reason why they are harmless.
 _EXCUSED = {
     "payintent/http/pages/static_files.py": "reads the SDK's own source, once",
     "payintent_sandbox/chains/anvil_binary.py": "reads what a sandbox program says of its version",
@@ -106,7 +106,7 @@ def test_a_backtracking_expression_is_detected(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"a+b", r"\s*x", r"a.*b", r'"(?:[^"\\]|\\.)*"'])
 def test_an_expression_that_restarts_at_every_character_is_detected(pattern: str) -> None:
-    """The last one blocked the service on an unterminated string."""
+    """The last expression blocked the service on an unterminated string."""
     assert ways_to_backtrack(pattern, search=True)
     assert not ways_to_backtrack(pattern)
 

@@ -18,7 +18,7 @@ _ROOT = _TESTS.parent
 _TOOLS = re.compile(
     r"^from (tools\.(openapi|web)\.(check|install)|tests\.support\.node) ", re.MULTILINE
 )
-#: These read what the tools are, and run none.
+#: These tests only read the list of tools.
 _RUN_NONE = {"test_prepared.py", "tools/test_supply.py"}
 
 
@@ -41,7 +41,7 @@ def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_a_folder_without_its_tools_names_the_command_that_installs_them(bare: Path) -> None:
-    # Without a database, which takes a while to start.
+    # Without a database, because starting it is slow.
     ended = run(bare, "--collect-only", *(f"tests/{path}" for path in NEEDS))
     said = ended.stdout + ended.stderr
     assert ended.returncode == pytest.ExitCode.USAGE_ERROR, said

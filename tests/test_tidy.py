@@ -24,7 +24,7 @@ FILE_LINES_MAX = 450
 TABLE = PACKAGE / "runtime" / "settings.py"
 FUNCTION_LINES_MAX = 50
 FOLDER_ENTRIES_MAX = 25
-#: Every test that may be skipped, by file, and when; the summary of a run shows which were.
+#: Every test that may be skipped, by file, with the condition; the summary shows skipped tests.
 SKIPS = {
     "tests/docs/test_commands.py": "curl is not installed",
     "tests/docs/test_examples.py": "curl is not installed",
@@ -38,7 +38,7 @@ SKIPPING = re.compile(
     r"\b(?:pytest\.skip|skipif|importorskip|mark\.skip|SkipTest|xfail|unittest\.skip)\b"
 )
 
-# A letter in brackets keeps this file itself clean of the words.
+# A letter in brackets keeps the words out of this file.
 UNFINISHED = re.compile(r"\b([T]ODO|[F]IXME)\b")
 WORKSHOP = re.compile(r"/[w]ork/|\b[s]hared/|\b[p]ypi\.org|pythonhosted\.[o]rg")
 TEXTS = {".py", ".sql", ".md", ".toml", ".yaml", ".yml", ".html", ".css", ".js", ".mjs", ".txt"}
@@ -124,7 +124,7 @@ def _imported_modules(path: Path) -> Iterator[Path]:
                 yield file
 
 
-#: Modules of values and pure rules with names of their own.
+#: Modules of values and pure rules with specific names.
 PURE_MODULES = {
     "mail/message.py",
     "payment_sessions/settlement_rules.py",
@@ -297,7 +297,7 @@ def test_only_these_tests_may_be_skipped_and_the_summary_shows_the_reason() -> N
 
 
 NO_NAMES = {"one", "known", "told", "asked", "here", "seen"}
-#: Names that are data: fields of what operations return, which are the operator's JSON.
+#: Names that are data: fields of operation results, which are the operator's JSON.
 NAMES_THAT_ARE_DATA = {
     ("ReconciliationDifference", "here"),
     ("ReconciliationResult", "asked"),
@@ -305,7 +305,7 @@ NAMES_THAT_ARE_DATA = {
 RETIRED = re.compile(
     r"(?:janitor|desk|mint|poke|parcel|arrow|lookout)s?|(?:mint|pok|parcel)(?:ed|ing)|minter"
 )
-#: In whatever part of a word: a file without any has none as a word, and is not read by tokens.
+#: In any part of a word: a file without a match is not tokenized.
 _RETIRED_ANYWHERE = re.compile(RETIRED.pattern, re.IGNORECASE)
 #: A function of the token contract that the sandbox deploys.
 OF_OTHERS = {("payintent_sandbox/chains/deploy.py", "mint")}

@@ -79,7 +79,7 @@ async def shop(world: World) -> AsyncIterator[Shop]:
 
 
 async def _arrange_work(world: World) -> list[Payment]:
-    """Create a payment to expire, a session to inquire about and a refund, none of them due."""
+    """Create a payment to expire, a session to query and a refund; none of them is due."""
     expiring, inquired = await world.create(), await world.create()
     refunded = await paid(world)
     await asked(world, refunded)

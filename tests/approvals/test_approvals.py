@@ -93,7 +93,7 @@ async def test_a_queued_refund_can_be_rejected_unless_it_may_have_been_sent(worl
     world.gateway.answer_refund = NotContacted(detail="no connection")
     for refund_id in await _waiting(world):
         await world.perform(ApproveRefund(refund_id=refund_id))
-    assert await work(world) == 2  # tried, and not sent
+    assert await work(world) == 2  # attempted, but not sent
     first, second = [refund.id for refund in await world.perform(ListRefunds())]
     assert (await world.perform(RejectRefund(refund_id=first, note="a thief's"))).status == "FAILED"
     assert await _reserved(world) == (9_000, 90)
@@ -106,7 +106,7 @@ async def test_a_queued_refund_can_be_rejected_unless_it_may_have_been_sent(worl
 
     world.gateway.answer_inquire_refund = RefundReport(state=GatewayRefundState.ABSENT)
     await world.move_clock(3600)
-    assert await work(world) == 1  # the gateway does not know it: it may be on its way
+    assert await work(world) == 1  # the gateway does not have it, but it may be in flight
     with pytest.raises(RefusedError, match="queued, and may have been sent before"):
         await world.perform(RejectRefund(refund_id=second, note="too late"))
     assert await _reserved(world) == (9_000, 90)
@@ -143,7 +143,7 @@ async def test_a_refund_that_is_approved_and_rejected_concurrently_is_rejected(
 
 
 async def test_an_approval_waits_for_a_transaction_that_locks_the_capture(world: World) -> None:
-    """Staged: the refund ends in a transaction that is uncommitted when the other one starts."""
+    """Staged: the refund ends in a transaction that is uncommitted when the approval starts."""
     refund_id, _ = await _waiting(world)
     connection = await world.open_connection()
     try:
@@ -172,7 +172,7 @@ WHERE NOT l.granted AND a.datname = current_database()
 
 
 async def _asked_by(world: World, who: str) -> str:
-    """Let a refund requested by another person wait. Its other fields never change."""
+    """Create a refund by another requester that needs approval, although refunds are immutable."""
     first, _ = await _waiting(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER refund_frozen")
     await world.rows(
@@ -189,7 +189,7 @@ async def _asked_by(world: World, who: str) -> str:
         ("policy:auto_refund", _ADA, None),
         ("Grace", _ADA, None),
         ("Ada", _ADA, ErrorCode.CONFLICT),
-        ("merchant:1", _TERMINAL, ErrorCode.FORBIDDEN),  # it may be anybody's
+        ("merchant:1", _TERMINAL, ErrorCode.FORBIDDEN),  # a terminal does not prove who uses it
         ("cli:ada", _TERMINAL, ErrorCode.FORBIDDEN),
         ("Grace", replace(_ADA, role=Role.SUPPORT), ErrorCode.FORBIDDEN),
     ],

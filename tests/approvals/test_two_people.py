@@ -232,7 +232,7 @@ async def test_proposals_of_a_former_operator_cannot_be_approved(stage: Stage) -
 
 async def test_a_rejected_proposal_is_never_run(stage: Stage) -> None:
     before = await _account(stage)
-    for actor in (ALAN, ADA):  # another person, or whoever proposed it
+    for actor in (ALAN, ADA):  # rejected by another person or by the proposer
         waiting = await _propose(stage, "account.change")
         rejection = Reject(approval_id=waiting.id, note="not theirs")
         rejected = await stage.service.run_operation(rejection, actor)
@@ -270,7 +270,7 @@ async def test_a_proposal_expires_after_a_day_and_its_arguments_are_deleted(stag
 
 
 async def test_only_one_of_two_concurrent_approvals_succeeds(stage: Stage) -> None:
-    """Both have read it as pending, and wait for the account that it changes."""
+    """Both approvals have read it as pending, and wait for the lock on the account."""
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     async with hold_transaction(
@@ -292,7 +292,7 @@ async def test_only_one_of_two_concurrent_approvals_succeeds(stage: Stage) -> No
 async def test_a_role_that_was_lowered_concurrently_is_not_raised_without_approval(
     stage: Stage,
 ) -> None:
-    """The change was not an increase when it was requested, so it needs no approval."""
+    """The change was not an increase when it was requested, so it did not need approval."""
     eve = stage.known["token"]
     lower = SetRole(public_id=eve, role=Role.SUPPORT)
 

@@ -37,7 +37,7 @@ def test_the_table_marks_missed_goals() -> None:
 def test_the_page_draws_the_share_of_each_goal_and_escapes_texts() -> None:
     page = write_page(GOALS, "a < b")
     assert page.count('class="missed"') == 3
-    assert "width:105px" in page  # four times as slow as it may be
+    assert "width:105px" in page  # four times slower than allowed
     assert "width:420px" in page
     assert "width:240px" in page  # 0.2 of 0.35
     assert "events &lt;delivered&gt;" in page

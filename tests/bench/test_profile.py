@@ -2,7 +2,7 @@
 
 from bench.profile import Share, heaviest
 
-#: As py-spy 0.4 writes it; a function stands once for each way by which it was called.
+#: As written by py-spy 0.4, which lists a function once for each call path.
 PICTURE = """
 <g><title>all (200 samples, 100%)</title><rect x="0.0%"/></g>
 <g><title>main (payintent/cli/__init__.py:20) (199 samples, 99.50%)</title></g>

@@ -44,7 +44,7 @@ def told(session_id: UUID, report: SessionReport) -> VerifiedCallback:
 
 
 def start(world: World, receiver: CallbackReceiver, *callbacks: VerifiedCallback) -> Tasks:
-    """Start callbacks in one batch: they gather behind a callback that runs alone."""
+    """Start callbacks in one batch, which fills while the leading callback runs."""
     nobodys = world.id_generator.new_session_id()
     leading = VerifiedCallback(id=f"leads {uuid4()}", session_id=nobodys)
     return [
@@ -115,7 +115,7 @@ async def test_each_callback_of_a_batch_has_its_own_result(world: World) -> None
 
 async def test_a_bad_row_in_a_batch_does_not_affect_the_rest(world: World) -> None:
     chosen = [await selected(world) for _ in range(3)]
-    amounts = (159000, -1, 159000)  # the second is refused by the table's constraint
+    amounts = (159000, -1, 159000)  # the constraint rejects the second
     callbacks = [
         paid(session_id, minor) for (_, session_id), minor in zip(chosen, amounts, strict=True)
     ]
@@ -131,7 +131,7 @@ async def test_a_bad_row_in_a_batch_does_not_affect_the_rest(world: World) -> No
 async def test_duplicates_in_a_batch_are_stored_and_applied_once(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batcher, "_RUNNING_MAX", 1)  # no batch can overtake the first
+    monkeypatch.setattr(batcher, "_RUNNING_MAX", 1)  # so that no batch overtakes the first
     (payment, session_id), (other, other_session) = [await selected(world) for _ in range(2)]
     stored = told(session_id, SessionReport(state=GatewaySessionState.OPEN))
     await receive(world, stored)
@@ -154,7 +154,7 @@ async def test_two_sessions_of_a_payment_in_a_batch_see_each_others_changes(
     callbacks = [paid(first), paid(second), paid(other_session)]
     results = await receive(world, *callbacks)
     assert all(result.is_new for result in results)
-    assert await transactions(world, *callbacks) == 3  # the batch was taken apart
+    assert await transactions(world, *callbacks) == 3  # the batch was split
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
     assert await world.cases(payment) == ["ORPHAN_CAPTURE"]
@@ -162,7 +162,7 @@ async def test_two_sessions_of_a_payment_in_a_batch_see_each_others_changes(
 
 
 async def test_a_capture_reported_for_two_sessions_pays_only_one_session(world: World) -> None:
-    """The money arrived for an unknown session, and each of two in a batch would adopt it."""
+    """A capture arrived for an unknown session, and two callbacks of a batch could claim it."""
     (first, one), (second, two) = [await selected(world) for _ in range(2)]
     report = captured(159000, reference="claimed twice")
     await receive(world, told(world.id_generator.new_session_id(), report))
@@ -198,7 +198,7 @@ async def test_a_locked_payment_does_not_delay_other_payments(
 async def test_batches_of_two_processes_store_their_callbacks_in_the_same_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, each could wait for a key of the other, until the database detects a deadlock."""
+    """Otherwise, the batches could deadlock."""
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id, name=f"{n}") for n, (_, session_id) in enumerate(chosen)]
@@ -256,7 +256,7 @@ async def test_a_lost_commit_response_fails_every_caller_but_keeps_the_commit(
 async def test_a_sender_that_disconnects_during_its_batch_does_not_affect_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
+    monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)  # still a single batch
     chosen = [await selected(world) for _ in range(3)]
     callbacks = [paid(session_id) for _, session_id in chosen]
     async with hold_transaction(

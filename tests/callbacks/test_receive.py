@@ -73,7 +73,7 @@ async def copy_session(world: World, existing: UUID, session_id: UUID, payment: 
 
 
 async def add_session(world: World, session_id: UUID) -> Payment:
-    """Create a session with an id that a provider has already reported."""
+    """Create a session whose id a provider has already reported."""
     payment, existing = await selected(world)
     await copy_session(world, existing, session_id, payment)
     return payment
@@ -325,7 +325,7 @@ async def test_a_deferred_callback_that_cannot_be_applied_does_not_delay_the_res
         "of a later version",
     )
     waiting, paid = await add_session(world, first_id), await add_session(world, second_id)
-    with pytest.raises(msgspec.ValidationError):  # so that the worker's log has it
+    with pytest.raises(msgspec.ValidationError):  # so that the worker logs it
         await apply_deferred_callbacks(world.database, 10)
     assert await world.status(waiting) == "PROCESSING"
     assert await world.status(paid) == "PAID"

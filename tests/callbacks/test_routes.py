@@ -82,7 +82,7 @@ async def test_the_secret_of_another_account_does_not_verify(api: Api) -> None:
         data=body,
         headers={"fake-signature": "another-secret"},
     )
-    assert answer.status == 200  # of an unknown session, as far as that account goes
+    assert answer.status == 200  # the session is unknown to this account
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
 
 
@@ -97,7 +97,7 @@ async def test_the_adapter_limits_the_size_of_a_callback(api: Api) -> None:
 
 
 async def test_a_callback_that_is_too_large_is_refused_before_it_is_read(api: Api) -> None:
-    """Its signature is valid, but is not checked: no byte of it is hashed."""
+    """The valid signature is not checked: no bytes are hashed."""
     path = f"/v1/callbacks/fake/{api.world.account_id}"
     for headers in ({"fake-signature": api.world.signing_secret}, {"fake-signature": "wrong"}):
         answer = await api.send("POST", path, data=b"{" * (16 * 1024 + 1), headers=headers)

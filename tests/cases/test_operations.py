@@ -37,7 +37,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @pytest.fixture
 async def paid(world: World) -> tuple[Payment, Session]:
-    """A payment that was paid, then again, then with less; and money without a payment."""
+    """A payment with an exact, a second and a smaller transfer, and a transfer without a payment."""
     payment, session = await bill(world, (await offer_tokens(world))["NATIVED"])
     await record_final_logs(
         world,

@@ -131,7 +131,7 @@ async def test_cases_can_be_filtered_by_status_kind_and_payment(api: Api) -> Non
     assert len(await kinds("?status=OPEN")) == 3
     assert await kinds("?status=REFUNDED") == []
     assert await kinds(f"?payment_id={first}&kind=DISPUTE") == []
-    assert await kinds(f"?payment_id=pay_{22 * 'z'}") == []  # too large for an id of ours
+    assert await kinds(f"?payment_id=pay_{22 * 'z'}") == []  # too large for a valid id
 
 
 @pytest.mark.parametrize(

@@ -103,7 +103,7 @@ async def test_a_capture_that_is_reported_twice_opens_a_single_case(world: World
         await tell(world, session_id)
     await tell(
         world, world.id_generator.new_session_id()
-    )  # of another session, and yet the same money
+    )  # a different session, but the same capture
     assert len(await unknown_cases(world)) == 1
     assert len(await captures(world)) == 1
 
@@ -192,7 +192,7 @@ async def test_a_refunded_capture_does_not_pay_a_session_that_appears_later(worl
     [case] = await unknown_cases(world)
     await resolve(world, case, "refund")
     payment = await add_session(world, session_id)
-    for _ in range(2):  # while it is on its way, and when it has gone
+    for _ in range(2):  # during the refund, and after it
         await apply(world)
         await world.report(payment, session_id, EXACT)
         assert await world.events(payment) == []

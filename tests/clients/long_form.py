@@ -25,7 +25,7 @@ _PYTHON = str(CLIENTS_LONG / "bin" / "python")
 _FETCHED = CLIENTS_LONG / "maven"
 _MAVEN = ("mvn", "-B", "-q", f"-Dmaven.repo.local={_FETCHED}", "-Dmaven.test.skip")
 
-_MAVEN_TIMEOUT_S = 1_200  # the first run fetches some 40 MB
+_MAVEN_TIMEOUT_S = 1_200  # the first run fetches about 40 MB
 
 
 def _generated(*options: str) -> Path:
@@ -90,7 +90,7 @@ async def test_a_client_from_openapi_generator_covers_every_merchant_task(
     uses: list[str], use: Callable[[list[str]], str]
 ) -> None:
     said = await asyncio.to_thread(use, uses)
-    print(said)  # whoever ran this by hand wants to see it
+    print(said)  # useful in a manual run
     check_what_was_done(json.loads(said))
 
 

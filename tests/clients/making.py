@@ -14,7 +14,7 @@ from tools.openapi.install import CLIENTS, FOLDER
 
 HERE = Path(__file__).parent
 PYTHON = str(CLIENTS / "bin" / "python")
-TIMEOUT_S = 300  # a compiler on a machine that is busy with something else
+TIMEOUT_S = 300  # a compiler on a busy machine
 
 
 def run(*words: str, folder: Path, timeout_s: int = TIMEOUT_S) -> str:

@@ -578,7 +578,7 @@ async def test_a_refused_entry_is_reported_with_its_line_and_nothing_is_changed(
     here: Installation, text: str, refusal: str
 ) -> None:
     before = await here.export(merchants=True)
-    message = await here.refusal(f"{text}\nrestrictions: []\n")  # which would be applied first
+    message = await here.refusal(f"{text}\nrestrictions: []\n")  # would be applied first
     assert message.startswith(refusal), message
     assert await here.export(merchants=True) == before
 

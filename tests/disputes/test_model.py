@@ -1,4 +1,4 @@
-"""Disputes as values: reports arrive in any order, and a dispute never goes back."""
+"""Disputes as values: reports arrive in any order, and a dispute never regresses."""
 
 import itertools
 from dataclasses import replace
@@ -71,7 +71,7 @@ def test_an_appealed_dispute_continues_to_its_new_outcome() -> None:
     assert apply_report(reviewed, appealed) == reviewed  # stale
     won = apply_report(reviewed, report(DisputeState.WON))
     assert won.state is DisputeState.WON
-    assert apply_report(won, appealed) == won  # only what was lost is appealed
+    assert apply_report(won, appealed) == won  # only a lost dispute can be appealed
 
 
 def test_an_appeal_that_is_first_reported_under_review_also_needs_attention() -> None:

@@ -104,7 +104,7 @@ async def test_disputed_money_cannot_be_refunded(world: World) -> None:
     with pytest.raises(RefusedError, match=r"refundable remainder of 590\.00") as refused:
         await asked(world, payment, "590.01")
     assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
-    refund = await asked(world, payment)  # all that is left
+    refund = await asked(world, payment)  # the whole remaining amount
     assert (refund.amount_text, refund.amount_minor) == ("590.00", 59000)
     with pytest.raises(RefusedError) as refused:
         await asked(world, payment, "0.01")
@@ -220,7 +220,7 @@ async def test_a_dispute_case_cannot_be_refunded_and_is_closed_manually(world: W
         await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="?"))
     closed = await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
     assert closed.status == "ACCEPTED"
-    await hear(world, report(payment, state=DisputeState.LOST))  # still followed, as was expected
+    await hear(world, report(payment, state=DisputeState.LOST))  # reports still update it
     [case] = await world.perform(ListCases(status="ALL"))
     assert case.dispute.state == "lost"
     assert case.status == "ACCEPTED"

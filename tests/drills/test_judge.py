@@ -17,7 +17,7 @@ def call(
     )
 
 
-#: Two payments, of which one was cancelled; all is well with them.
+#: Two payments without errors, one of them cancelled.
 CALLS = [call(CREATE, "pi_1", "k1"), call(CREATE, "pi_2", "k2"), call(CANCEL, "pi_2")]
 STORED = [StoredPayment("pi_1", "k1", "PENDING"), StoredPayment("pi_2", "k2", "CANCELLED")]
 
@@ -88,7 +88,9 @@ def _every_second(outcome: str, start: int, end: int) -> list[Call]:
 
 def test_the_outage_is_the_longest_time_without_an_accepted_create() -> None:
     calls = _every_second("ok", 0, 10) + _every_second("503", 10, 17) + _every_second("ok", 17, 40)
-    assert math.isclose(outage_s(calls, 9.5), 8.0)  # from the answer at 9.1 s to that at 17.1 s
+    assert math.isclose(
+        outage_s(calls, 9.5), 8.0
+    )  # from the response at 9.1 s to the response at 17.1 s
     reads = [item for item in calls if item.kind == GET]
     assert outage_s(reads, 9.5) == 29.5  # no create was accepted at all
     assert outage_s(_every_second("ok", 0, 10) + _every_second("503", 10, 31), 9.5) > 20

@@ -88,7 +88,7 @@ async def test_a_create_is_screened_by_the_fields_that_the_merchant_sent(api: Ap
     headers = api.bearer() | edge("DE", "192.0.2.7") | {"Idempotency-Key": str(uuid4())}
     body = {"currency": "THB", "amount": "10", "payer_uid": "buyer-1"}
     sent = await api.send("POST", "/v1/payments", json=body, headers=headers)
-    assert sent.status == 201  # where the merchant's server stands is nobody's risk
+    assert sent.status == 201  # the location of the merchant's server is not a risk
 
 
 async def test_validation_errors_take_precedence_over_screening(api: Api) -> None:
@@ -135,7 +135,7 @@ async def test_a_denial_is_replayed_for_its_key_for_a_day(api: Api) -> None:
     assert (after.body, after.headers[_REPLAYED]) == (first.body, "true")
     for method in (api.world.card, api.world.transfer):
         await api.world.perform(DisablePaymentMethod(method_id=method))
-    assert (await api.create(key)).body == first.body  # whatever the later checks would say
+    assert (await api.create(key)).body == first.body  # regardless of later checks
     assert await decisions(api) == [(None, rule.id)]
     assert await count(api) == 0
 
@@ -212,7 +212,7 @@ async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -
         return await api.send("POST", path, json=body, headers=edge(None, address))
 
     assert "quote" in (await chooses(0, "192.0.2.7")).json
-    assert "quote" in (await chooses(0, "192.0.2.7")).json  # a change of method counts too
+    assert "quote" in (await chooses(0, "192.0.2.7")).json  # a method change counts as well
     asked = len(api.world.gateway.created)
     assert fds(await chooses(1, "::ffff:192.0.2.7"))["rule"] == f"address_velocity:{rule.id}"
     assert (await payment_of(api, created[1])).status == "PENDING"
@@ -223,7 +223,7 @@ async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -
     fds(await chooses(2, "2001:db8:0:1:ffff::3"))  # whoever has the one has them all
     assert "quote" in (await chooses(2, "2001:db8:0:2::1")).json
     for _ in range(3):
-        assert "quote" in (await chooses(2, None)).json  # nobody is counted
+        assert "quote" in (await chooses(2, None)).json  # not counted
     await api.world.move_clock(3500)
     fds(await chooses(1, "192.0.2.7"))
     await api.world.move_clock(3700)
@@ -231,7 +231,7 @@ async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -
     kept = await api.world.rows(
         "SELECT DISTINCT octet_length(address_digest) AS n FROM buyer_attempt"
     )
-    assert [row["n"] for row in kept] == [32]  # a keyed digest, and no address
+    assert [row["n"] for row in kept] == [32]  # a keyed digest instead of the address
 
 
 async def test_concurrent_selections_cannot_exceed_an_addresss_limit(

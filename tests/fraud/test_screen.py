@@ -98,7 +98,9 @@ async def test_unchanged_rules_are_not_read_again(
     clock.now += 1
     assert await known.get_rules() is book
     await world.perform(_payer("buyer-2"))
-    await world.perform(RemoveFraudRule(rule_id=first.id))  # as many as before
+    await world.perform(
+        RemoveFraudRule(rule_id=first.id)
+    )  # the number of rules is the same as before
     clock.now += 1
     assert await known.get_rules() is not book
     assert (await known.get_rules()).evaluate(_buyer(world)) is None
@@ -153,7 +155,7 @@ async def test_a_rule_added_by_one_process_applies_in_all_processes(
 
 
 async def test_a_payers_second_create_waits_until_the_first_is_counted(world: World) -> None:
-    """Staged: the first keeps its count uncommitted, and the second waits and counts it too."""
+    """Staged: the second create waits for the first, which is uncommitted, and counts it."""
     await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
     digest = world.service.encryption.digest(f"payer:{world.merchant_id}:buyer-1")
     async with hold_transaction(world, lambda tx: fraud_store.lock_counter(tx, digest)) as first:
@@ -180,7 +182,7 @@ async def test_a_denial_waits_for_a_create_with_the_same_key_and_replays_it(worl
 
 
 async def test_a_create_waits_for_a_denial_with_the_same_key_and_replays_it(world: World) -> None:
-    """Two processes, of which one does not have the rule yet."""
+    """Two processes; one of them does not have the rule yet."""
     request = world.request()
     rule = await world.perform(_payer("somebody"))
     denial = FraudDenial(rule_id=rule.id, code="X", level=RiskLevel.LOW, score=1, rule="payer:1")
@@ -214,7 +216,9 @@ async def test_the_number_of_rules_is_limited_to_what_a_process_can_read(
     with pytest.raises(RefusedError) as refused:
         await world.perform(_payer("one too many"))
     assert refused.value.code is ErrorCode.CONFLICT
-    assert (await known.get_rules()).evaluate(_buyer(world)) is not None  # the newest holds as well
+    assert (await known.get_rules()).evaluate(
+        _buyer(world)
+    ) is not None  # the newest rule applies as well
     await world.perform(RemoveFraudRule(rule_id=last.id))
     await world.perform(_payer("another"))
 
@@ -265,7 +269,7 @@ async def test_denials_and_attempts_are_deleted_after_their_retention_period(wor
     await world.perform(RemoveFraudRule(rule_id=short.id))
     await _attempt(world, 1)
     await prune(world.service.database, world.service.settings)
-    assert await _kept(world) == (2, 0)  # no rule counts it
+    assert await _kept(world) == (2, 0)  # not counted by any rule
     await world.move_clock(90 * _DAY_S - 60)
     await prune(world.service.database, world.service.settings)
     assert await _kept(world) == (2, 0)

@@ -198,19 +198,19 @@ async def test_a_merchant_under_load_leaves_calls_for_buyers_of_other_merchants(
         other.append(await shared.ask(OTHER))
         await shared.move(100)
     assert other == [True] * 39
-    # What the other leaves is the crowd's: all calls of 3.9 s beside a third of a burst.
+    # The crowd gets all remaining calls of 3.9 s, except for a third of a burst.
     assert sum(crowd) >= 39 + 20
 
 
 async def test_a_merchant_that_is_alone_at_an_account_can_use_all_its_calls(world: World) -> None:
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     burst = [await shared.ask(BUSY_CALLS_MIN) for _ in range(60)]
-    assert 40 <= sum(burst) < 45  # a third stays for others
+    assert 40 <= sum(burst) < 45  # a third is reserved for other merchants
     later = list[bool]()
     for _ in range(100):
         later += [await shared.ask(BUSY_CALLS_MIN) for _ in range(5)]
         await shared.move(100)
-    assert sum(later) >= 0.9 * 200  # while the bucket comes to its level
+    assert sum(later) >= 0.9 * 200  # until the bucket reaches its steady level
 
 
 async def test_merchants_that_exceed_their_share_get_equal_shares(world: World) -> None:

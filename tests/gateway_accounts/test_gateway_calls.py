@@ -1,4 +1,4 @@
-"""Gateway requests over real connections are recorded: the request, the result, no more."""
+"""Gateway requests over real connections are recorded: only the request and the result."""
 
 import asyncio
 import socket
@@ -92,7 +92,7 @@ async def test_an_error_response_is_listed_with_its_status_but_without_its_body(
     payment = await world.create()
     async with speaking(reply(status, BODY)) as url:
         account_id = await ask(world, accounts, payment, url)
-    assert await world.rows("SELECT FROM gateway_call") == []  # apart from the payment's own way
+    assert await world.rows("SELECT FROM gateway_call") == []  # not written during the request
     await accounts.log.flush()
     [error] = await errors(world, account_id=account_id)
     assert (error.request, error.outcome, error.payment_id) == ("inquire", outcome, _name(payment))
@@ -108,7 +108,9 @@ async def test_an_unreachable_gateway_is_recorded_as_not_contacted(
     world: World, accounts: GatewayAccounts
 ) -> None:
     payment = await world.create()
-    with socket.socket() as bound:  # bound and not listening: nobody else has the port
+    with (
+        socket.socket() as bound
+    ):  # bound but not listening, so that no other process gets the port
         bound.bind(("127.0.0.1", 0))
         await ask(world, accounts, payment, f"http://127.0.0.1:{bound.getsockname()[1]}")
     await accounts.log.flush()
@@ -127,7 +129,7 @@ async def test_the_last_errors_of_each_account_are_listed_newest_first(
         second = await ask(world, accounts, payment, url)
         await accounts.log.flush()
     assert [error.account_id for error in await errors(world)] == [second, first]
-    accounts.log.add(about(payment, first), None, accounts.log.now_s())  # it answers
+    accounts.log.add(about(payment, first), None, accounts.log.now_s())  # it responds
     await accounts.log.flush()
     assert len(await errors(world)) == 2
     await world.move_clock(2)

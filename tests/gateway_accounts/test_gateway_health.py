@@ -71,7 +71,7 @@ class Processes:
 
     async def is_down(self, channel: GatewayChannel = SESSIONS) -> tuple[bool, bool]:
         """Return whether each process knows that no attempt is permitted."""
-        await self.move(KNOWN_S)  # what they know is a second old at most
+        await self.move(KNOWN_S)  # their cache is at most a second old
         key = (self.world.account_id, channel)
         return (
             key in await self.first.get_unavailable_channels(),
@@ -185,7 +185,7 @@ async def test_a_gateway_that_is_slow_under_load_is_not_an_outage(
     await wait_until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
     await clock.move(round(SLOW_WHEN_BUSY_S * 1000))
     gateway.hold.set()
-    await asyncio.gather(*selecting)  # each of them was answered, and is selected
+    await asyncio.gather(*selecting)  # each of them got a response, and is selected
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
     with pytest.raises(RefusedError) as refused:
         await world.select(await world.create())
@@ -256,7 +256,7 @@ async def test_after_the_pause_a_single_caller_probes_while_the_rest_wait(
     tries = [processes.admitted(item) for item in (processes.first, processes.second) * 4]
     assert sum(await asyncio.gather(*tries)) == 1
     assert await processes.is_down() == (True, True)
-    await processes.move(PROBE_S)  # who tried has died
+    await processes.move(PROBE_S)  # the prober has died
     tries = [processes.admitted(item) for item in (processes.first, processes.second) * 4]
     assert sum(await asyncio.gather(*tries)) == 1
 
@@ -411,7 +411,7 @@ async def test_the_worker_keeps_inquiring_and_its_first_response_restores_the_me
     await silent_selections(world)
     assert await quoted(world.service, world, payment) == []
     await clock.move(31_000)
-    assert await ask_all(world) >= 1  # what was left unanswered is closed, which is answered
+    assert await ask_all(world) >= 1  # closing the sessions without a response gets a response
     assert await quoted(world.service, world, payment) == [world.card, world.transfer]
 
 
@@ -424,9 +424,11 @@ async def test_refunds_wait_during_an_outage_and_continue_after_it(
         await asked(world, payment)
     world.gateway.answer_refund = GONE
     await work(world)
-    assert len(world.gateway.refunds) == FAILURES_MAX  # the others have not been sent
+    assert len(world.gateway.refunds) == FAILURES_MAX  # the other refunds have not been sent
     world.gateway.answer_refund = FakeGateway().answer_refund
-    async with asyncio.timeout(PATIENCE_S):  # this process looks once a second whether it is over
+    async with asyncio.timeout(
+        PATIENCE_S
+    ):  # this process checks once per second whether the outage is over
         while {await world.status(payment) for payment in made} != {"REFUNDED"}:
             await clock.move(round(UNSENT_DELAY_MAX_S * 1000) + 1)
             await work(world)

@@ -123,7 +123,7 @@ async def test_after_a_failed_payment_the_buyer_can_try_again_with_the_link(
         assert (await submit(api, path)).status == 303
         assert await payments(api) == ["FAILED", "PENDING"]
         page = (await api.send("GET", checkout_path)).body.decode()
-        assert f'href="{SHOP}/shop?' in page  # the other payment has taken the only use
+        assert f'href="{SHOP}/shop?' in page  # the other payment holds the only use
 
 
 async def _pay(api: Api, checkout_id: str) -> None:

@@ -46,7 +46,7 @@ async def test_an_open_amount_has_the_limits_of_the_link(api: Api) -> None:
         ({"title": None}, 400, "BAD_REQUEST"),
         ({"description": "x" * 501}, 400, "BAD_REQUEST"),
         ({"order_id": "x" * 121}, 400, "BAD_REQUEST"),
-        ({"amount_min": "5"}, 422, "UNPROCESSABLE"),  # beside an amount
+        ({"amount_min": "5"}, 422, "UNPROCESSABLE"),  # in addition to an amount
         ({"amount": "1.2.3"}, 400, "INVALID_AMOUNT"),
         ({"amount": "0"}, 422, "INVALID_AMOUNT"),
         ({"amount": "1.234"}, 422, "INVALID_AMOUNT"),

@@ -408,7 +408,7 @@ _STEPS = st.one_of(
 async def test_a_link_never_has_more_payments_than_uses(
     world: World, max_uses: int, steps: list[tuple[str, int]]
 ) -> None:
-    await world.rows("UPDATE payment SET metadata = '{}'")  # of earlier histories
+    await world.rows("UPDATE payment SET metadata = '{}'")  # from earlier histories
     link, links = await make_link(world, max_uses=max_uses), make_link_payments(world)
     opened: list[Payment] = []
     for name, number in steps:

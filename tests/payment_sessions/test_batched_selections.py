@@ -41,7 +41,7 @@ def selection(payment: Payment, quote: Quote, **changes: Any) -> NewSelection:
 
 
 def start(opener: SessionOpener, leading: Any, *others: Any) -> list[asyncio.Task[Any]]:
-    """Start the others in one batch: they gather behind a selection that runs alone."""
+    """Start the other selections in one batch, which fills while the leading selection runs."""
     run: Callable[[Any], Awaitable[Any]] = (
         opener.store
         if isinstance(leading, NewSelection)
@@ -298,13 +298,13 @@ async def test_a_lost_commit_response_fails_every_selection_and_closes_committed
         [payment.id for payment in payments],
     )
     assert {row["payment_id"] for row in rows} >= {payment.id for payment in payments[1:]}
-    assert {row["life"] for row in rows} == {"opening"}  # the inquiry loop asks about them
+    assert {row["life"] for row in rows} == {"opening"}  # the inquiry loop queries them
 
 
 async def test_a_buyer_who_disconnects_during_the_batch_does_not_affect_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(open_session, "LOCK_TIMEOUT_MS", 60_000)  # it stays one batch
+    monkeypatch.setattr(open_session, "LOCK_TIMEOUT_MS", 60_000)  # still a single batch
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(4)]
     async with hold_transaction(

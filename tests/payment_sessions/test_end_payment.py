@@ -69,7 +69,7 @@ async def refusal(world: World, payment: Payment) -> str:
 
 
 async def ask_all(world: World) -> None:
-    """Let the janitor inquire about every session that has not ended."""
+    """Let the janitor query every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
     for ask in await session_store.claim_due(world.database, 100, 60.0, []):
         await world.service.session_inquirer.inquire(ask)
@@ -176,7 +176,7 @@ async def test_two_people_end_a_payment_of_an_unreachable_gateway_with_a_case(
     payment = await world.create()
     session = (await world.select(payment)).session
     assert "is responding" in await refusal(world, payment)
-    if gone == "there is no adapter":  # a quote is frozen, but not for this
+    if gone == "there is no adapter":  # quotes cannot be changed without this
         await world.rows("ALTER TABLE session DISABLE TRIGGER session_quote_frozen")
     await world.rows(_GONE[gone])
     waiting = await propose(world, payment)

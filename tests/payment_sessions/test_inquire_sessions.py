@@ -123,7 +123,7 @@ async def test_a_rate_limit_response_stops_inquiries_for_half_an_hour(
 async def test_a_session_is_closed_soon_after_a_single_rate_limit_response(
     world: World,
 ) -> None:
-    """Until it is closed, the buyer may pay it in addition to the method that replaced it."""
+    """Until the session is closed, the buyer could pay twice: with the old and the new method."""
     payment = await world.create(expires_in_s=86_400)
     first = (await world.select(payment, world.card)).session
     await world.select(payment, world.transfer)

@@ -28,7 +28,7 @@ from tests.support.making import (
 
 ENDS_WITHOUT_MONEY = {"declined", "cancelled", "closed"}
 SAYS_NOTHING = {"open", "authorising", "absent"}
-ATTEMPTS = (0, 1, 2, 3)  # that were declined before
+ATTEMPTS = (0, 1, 2, 3)  # attempts that were declined before
 PAID_ONCE = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
 ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}
 
@@ -107,10 +107,10 @@ def _cases() -> Iterator[Case]:
             status not in {PaymentStatus.PENDING, PaymentStatus.EXPIRED, PaymentStatus.CANCELLED}
             and relation is None
         ):
-            continue  # no selection has succeeded in PENDING; one has where a provider was heard
+            continue  # in PENDING no selection has succeeded; a report implies a successful selection
         current = relation == SESSION_ID
         if current and life is SessionStatus.OPENING:
-            continue  # it becomes current by being open
+            continue  # an open session is the current session
         paid = {"paid_at": NOW, "receipt_id": RECEIPT_ID} if status.value in PAID_ONCE else {}
         ago = timedelta(seconds=-1 if elapsed else 1)
         payment = a_payment(status=status, session_id=relation, expires_at=NOW + ago, **paid)
@@ -186,7 +186,7 @@ def test_an_uncredited_capture_opens_a_case_of_the_right_kind(
 def test_a_processing_payment_fails_only_after_declines_or_a_different_amount() -> None:
     for case in CASES:
         other_money = case.said == "captured" and not case.exact
-        ends = case.said in ENDS_WITHOUT_MONEY and case.tried  # whatever it is called: declined
+        ends = case.said in ENDS_WITHOUT_MONEY and case.tried  # reported as declined in every case
         fails = case.live and (case.said == "declined" or other_money or ends)
         assert (case.verdict.trigger == "fail") is fails, case
         reason = None
@@ -207,7 +207,7 @@ def test_a_buyer_can_cancel_a_pending_payment_at_the_gateway_in_every_case() -> 
         cancels = (
             case.said == "cancelled"
             and case.status == "PENDING"
-            and not case.elapsed  # then it expires, and the merchant is told
+            and not case.elapsed  # then it expires with an event
         )
         assert (case.verdict.trigger == "buyer_cancel") is cancels, case
 

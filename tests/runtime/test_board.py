@@ -29,7 +29,7 @@ def test_a_process_that_dies_during_a_write_leaves_the_previous_content(board: B
     board.write(1, b"whole")
     board.write(1, b"whole again")
     memory = board._memory
-    at = board._compute_offset(1, 1)  # where the third goes, in place of the first
+    at = board._compute_offset(1, 1)  # the third write replaces the first
     memory[at : at + 24] = os.urandom(24)
     assert board.read(1) == b"whole again"
     board.write(1, b"third")

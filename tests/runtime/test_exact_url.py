@@ -15,7 +15,7 @@ from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnav
 from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
 from tests.gateways.speaking import reply, speaking
 
-#: As given, and as it must arrive.
+#: The URL and the expected request target.
 _TARGETS = [
     ("/triggers?sp=%2Ftriggers&sig=a%2Bb%3D%3D%2F&pipe=a|b",) * 2,
     ("/a/../b/./c//d%2e%2E/%7Euser?x=%zz&y=100%&z=%",) * 2,
@@ -108,6 +108,6 @@ async def test_a_bucket_prefix_can_be_percent_encoded() -> None:
 
 
 def test_the_http_library_would_change_the_example_without_this_module() -> None:
-    """Otherwise, this module would be superfluous."""
+    """If this test fails, the module is no longer needed."""
     url = aiohttp.client.URL("https://h.example" + _TARGETS[0][0])
     assert url.raw_path_qs != _TARGETS[0][1]

@@ -61,7 +61,7 @@ def test_counters_and_histograms_are_summed_and_the_largest_gauge_is_used(board:
 def test_the_counters_of_an_ended_process_are_kept_and_its_gauges_removed(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, [0.5]))
     _leave(board, 2, 12, _process(4, 30.0, [0.5]))
-    for _ in range(2):  # once or twice is the same
+    for _ in range(2):  # a repeated call has no effect
         metrics.add_ended_process(board, 2)
         assert _text(board)[:3] == [
             'answers_total{lane="m"} 7.0',
@@ -72,7 +72,7 @@ def test_the_counters_of_an_ended_process_are_kept_and_its_gauges_removed(board:
             "oldest_seconds 20.0"
         ]
         assert 'process_open_fds{process="2"} 4.0' not in _text(board)
-    _leave(board, 2, 13, _process(1, 1.0, []))  # the next process of this slot
+    _leave(board, 2, 13, _process(1, 1.0, []))  # the slot's next process
     assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
     metrics.add_ended_process(board, 2)
     assert _text(board)[0] == 'answers_total{lane="m"} 8.0'
@@ -99,32 +99,35 @@ def test_every_gauge_describes_the_whole_installation() -> None:
         for before, line in _pairs(path.read_text().splitlines())
         if "Gauge(" in before + line and '"payintent_' in line
     }
-    assert found == {
-        "payintent_cases_open",
-        "payintent_chain_auto_refund_gas_left",  # of the database, so each process reads the same
-        "payintent_deliveries",
-        "payintent_deposit_addresses",
-        "payintent_deposits_unswept",
-        "payintent_deposits_unswept_age_seconds",
-        "payintent_sweeper_coins",
-        "payintent_sweep_pending_age_seconds",
-        "payintent_sweeps_waiting",
-        "payintent_chain_cursor",
-        "payintent_chain_final",
-        "payintent_chain_halted",
-        "payintent_chain_head",
-        "payintent_chain_lag_seconds",
-        "payintent_chain_overdue",
-        "payintent_chain_waiting",
-        "payintent_chain_watched",
-        "payintent_ledger_imbalance_accounts",
-        "payintent_mail_overdue_seconds",
-        "payintent_pending_overdue_seconds",
-        "payintent_processes",
-        "payintent_processing_oldest_seconds",
-        "payintent_reconciliation_runs",
-        "payintent_webhook_overdue_seconds",
-    }
+    assert (
+        found
+        == {
+            "payintent_cases_open",
+            "payintent_chain_auto_refund_gas_left",  # read from the database, so every process has the same value
+            "payintent_deliveries",
+            "payintent_deposit_addresses",
+            "payintent_deposits_unswept",
+            "payintent_deposits_unswept_age_seconds",
+            "payintent_sweeper_coins",
+            "payintent_sweep_pending_age_seconds",
+            "payintent_sweeps_waiting",
+            "payintent_chain_cursor",
+            "payintent_chain_final",
+            "payintent_chain_halted",
+            "payintent_chain_head",
+            "payintent_chain_lag_seconds",
+            "payintent_chain_overdue",
+            "payintent_chain_waiting",
+            "payintent_chain_watched",
+            "payintent_ledger_imbalance_accounts",
+            "payintent_mail_overdue_seconds",
+            "payintent_pending_overdue_seconds",
+            "payintent_processes",
+            "payintent_processing_oldest_seconds",
+            "payintent_reconciliation_runs",
+            "payintent_webhook_overdue_seconds",
+        }
+    )
 
 
 def _pairs(lines: list[str]) -> list[tuple[str, str]]:

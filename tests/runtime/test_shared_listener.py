@@ -88,7 +88,7 @@ async def test_simultaneous_connections_are_shared_between_processes(stack: Asyn
 async def test_a_hanging_process_does_not_delay_connections(stack: AsyncExitStack) -> None:
     sides = _opened(stack, 2)
     sides.start(0)
-    ConnectionShare(sides.board, 2).publish(0)  # it said so, and accepts nothing
+    ConnectionShare(sides.board, 2).publish(0)  # it is registered, but accepts nothing
     await sides.connect(stack, _CONNECTIONS)
     assert len(sides.accepted[0]) == _CONNECTIONS
 

@@ -29,7 +29,7 @@ _MORE = {
     "PAYINTENT_DATABASE_LOCK_TIMEOUT_MS": "90000",
     "PAYINTENT_DATABASE_STATEMENT_TIMEOUT_MS": "90000",
 }
-_CONNECTIONS_MAX = 50  # until each of two processes has one
+_CONNECTIONS_MAX = 50  # until each of the two processes has a connection
 _FAILURES = ("payintent_authentication_failures_total", '{holder="merchant",reason="missing"}')
 
 
@@ -73,7 +73,7 @@ def _status(client: socket.socket) -> int:
 
 
 def _connections_to_each(api: Supervised) -> dict[int, socket.socket]:
-    """Connect until each process has a connection; return one of each."""
+    """Connect until each process has a connection; return a connection of each."""
     found: dict[int, socket.socket] = {}
     for _ in range(_CONNECTIONS_MAX):
         client = socket.create_connection(("127.0.0.1", api.port), PATIENCE_S)
@@ -156,7 +156,7 @@ def test_the_supervisor_serves_the_metrics_of_running_and_ended_processes(
     _until(lambda: api.metric(*_FAILURES) == before + 2, "both requests are counted")
     latest = _latest_start(api)
     os.kill(next(iter(held)), signal.SIGKILL)
-    # After a roll the next process may have another place than the one that was killed.
+    # After a rolling restart, the next process may use a different slot from the killed process.
     _until(lambda: _latest_start(api) > latest, "the next process has metrics")
     assert api.metric(*_FAILURES) == before + 2, "a sum never falls"
     assert len(api.wait_for(2)) == 2
@@ -172,7 +172,7 @@ async def test_a_rolling_restart_runs_the_installed_program_and_fails_no_request
     base = f"http://127.0.0.1:{api.port}"
 
     async def create_again_and_again(*, keep: bool) -> list[int]:
-        """Create payments until the roll ends, on one connection or on new connections."""
+        """Create payments until the rolling restart ends, on one connection or on new connections."""
         statuses: list[int] = []
         connector = aiohttp.TCPConnector(force_close=not keep)
         async with aiohttp.ClientSession(base, connector=connector) as client:
@@ -274,7 +274,7 @@ def _lives(pid: int) -> bool:
         state = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0]
     except FileNotFoundError:
         return False
-    return state != "Z"  # a zombie, where nothing collects what has lost its parent
+    return state != "Z"  # a zombie, if no process reaps orphans
 
 
 def _until(holds: object, what: str) -> bool:

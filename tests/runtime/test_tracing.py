@@ -45,7 +45,7 @@ def sink() -> Iterator[_Sink]:
 def read_log(
     capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[ReadLog]:
-    # A logger that is kept would write to this test's stream in every later test of the process.
+    # A cached logger would write to this test's stream in all later tests of the process.
     configure = structlog.configure
     never = {"cache_logger_on_first_use": False}
     monkeypatch.setattr(structlog, "configure", lambda **given: configure(**(given | never)))

@@ -28,7 +28,7 @@ from tests.support.other_side import make_test_world
 from tests.support.stage import add_statement
 from tests.support.world import Api, World
 
-#: Every operation that needs a merchant's key, as the API document has them.
+#: Every operation that needs a merchant's key, according to the API document.
 _OPERATIONS = [
     (method.upper(), path)
     for path, item in read_openapi_document()["paths"].items()
@@ -192,7 +192,7 @@ async def test_a_merchant_has_one_test_merchant_and_its_secret_is_shown_when_cre
     test = await world.perform(ShowMerchant(merchant_id=first.merchant_id))
     assert (test.livemode, test.live_merchant, test.name) == (False, live.id, live.name)
     assert (live.livemode, test.callback_url, test.mail_receipts) == (True, None, False)
-    again = await world.perform(IssueApiKey(merchant_id=test.id))  # by its own number too
+    again = await world.perform(IssueApiKey(merchant_id=test.id))  # also by its own id
     assert again.api_key.startswith("sk_test_")
     with pytest.raises(RefusedError, match="use the live merchant"):
         await world.perform(IssueApiKey(merchant_id=test.id, test=True))
@@ -211,7 +211,7 @@ async def test_live_and_test_accounts_are_never_mixed(world: World) -> None:
     live, own = {world.account_id}, offered[test.merchant_id]
     assert offered == {world.merchant_id: live, new: live, test.merchant_id: own}
     assert test.account_id in own
-    assert len(own - live) == 3  # and those of the two test gateways
+    assert len(own - live) == 3  # and the merchant's accounts at the two test gateways
     for merchant, account in (
         (world.merchant_id, test.account_id),
         (test.merchant_id, world.account_id),
@@ -249,7 +249,7 @@ async def test_the_operators_figures_exclude_test_payments(api: Api) -> None:
             await api.world.rows("DELETE FROM hourly_figure")
             told: list[hourly_figures.OutcomeCount] = []
             while await hourly_figures.count_outcomes(api.world.database, told.extend):
-                pass  # an hour that is over comes first
+                pass  # a completed hour is listed first
             assert len(told) == 2 * len(expected), mode
             counted = await api.world.rows(kinds)
             assert [(row["kind"], row["count"]) for row in counted] == expected, mode
@@ -272,7 +272,7 @@ async def _advance(side: Api, seconds: Any) -> Any:
 
 
 async def _waiting(world: World, merchant_id: int) -> list[Any]:
-    """Return all times for which a merchant waits."""
+    """Return all scheduled times of a merchant."""
     return await world.rows(
         """
         SELECT p.id, p.expires_at, s.inquire_at, s.closing_at, r.next_at, d.next_at AS attempt_at
@@ -323,7 +323,7 @@ async def test_advancing_the_test_clock_makes_refunds_and_webhooks_due_earlier(a
         hour = timedelta(hours=1)
         assert after["next_at"] == before["next_at"] - hour
         assert after["attempt_at"] == before["attempt_at"] - hour
-        assert after["expires_at"] == before["expires_at"]  # it has ended
+        assert after["expires_at"] == before["expires_at"]  # the payment has ended
 
 
 async def test_a_test_key_can_advance_the_clock_by_up_to_31_days(

@@ -109,10 +109,10 @@ async def test_no_statement_is_created_for_a_test_merchant(played: Api) -> None:
 
 async def test_the_operators_figures_exclude_payments_at_the_test_gateway(side: Api) -> None:
     service = side.world.service
-    # Other tests of this process have had callbacks of the test gateway refused, which counts.
+    # Earlier tests in this process may have counted refused callbacks of the test gateway.
     before = _figures_of_the_test_gateway()
     await _play(side)
-    await side.world.move_clock(10)  # what is counted has settled
+    await side.world.move_clock(10)  # the counts have settled
     while await count_outcomes(side.world.database):
         pass
     await measure(service)
@@ -120,7 +120,7 @@ async def test_the_operators_figures_exclude_payments_at_the_test_gateway(side: 
     assert await overview_store.count_open_cases(side.world.database) == {}
     seen = await overview_store.read_overview(side.world.database, None, with_conversion=True)
     assert (seen.hours, seen.conversion) == ([], [])
-    assert seen.waiting.cases == len(_WAITING)  # these are shown of both
+    assert seen.waiting.cases == len(_WAITING)  # these figures include both modes
 
 
 async def test_requests_to_the_test_gateway_are_not_in_the_gateway_call_log(

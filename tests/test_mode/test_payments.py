@@ -35,7 +35,9 @@ async def test_a_test_key_can_pay_its_payment_without_a_page(side: Api) -> None:
     assert paid.json == (await side.get(created.json["id"])).json
     assert await _events(side, created) == ["payment.completed"]
     [callback] = await side.world.rows("SELECT account_id, session_id FROM callback")
-    assert callback["account_id"] == side.world.account_id  # it came by the door of any gateway
+    assert (
+        callback["account_id"] == side.world.account_id
+    )  # it was received like the callback of any gateway
 
 
 async def test_a_payment_with_a_selected_method_is_paid_through_that_session(side: Api) -> None:
@@ -158,14 +160,14 @@ async def test_an_idempotency_key_runs_a_single_request_once(side: Api) -> None:
     ):
         assert refusal(wrong) == (409, "IDEMPOTENCY_CONFLICT")
     assert refusal(await act(side, created, "decline")) == (409, "INVALID_PAYMENT_STATE")
-    assert (await act(side, other, "pay", key)).json["status"] == "PAID"  # another operation
+    assert (await act(side, other, "pay", key)).json["status"] == "PAID"  # a different operation
 
 
 async def test_a_repeated_key_sends_the_callback_that_the_first_request_did_not_send(
     side: Api,
 ) -> None:
     created, key = await side.create(), str(uuid4())
-    await act(side, created, "pay", key, card="4000009900000046")  # it told nobody
+    await act(side, created, "pay", key, card="4000009900000046")  # no callback was sent
     await side.world.rows("UPDATE test_session SET card = '4242424242424242'")
     again = await act(side, created, "pay", key, card="4000009900000046")
     assert (again.status, again.json["status"]) == (200, "PAID")
@@ -186,7 +188,7 @@ async def test_some_amounts_are_declined_for_every_card(
 @pytest.mark.parametrize("amount", ["666.01", "666.02"])
 async def test_some_amounts_open_no_session(side: Api, amount: str) -> None:
     created = await side.create(amount=amount)
-    for _ in range(7):  # and no outage comes of it
+    for _ in range(7):  # and it does not count as an outage
         assert refusal(await act(side, created, "pay")) == (502, "PG_UPSTREAM_ERROR")
     await inquire(side)
     assert (await act(side, await side.create(), "pay")).json["status"] == "PAID"

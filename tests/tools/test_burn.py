@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
-#: Stands for pytest: tells what else its parent runs, and fails as often as it is told to.
+#: Replaces pytest: prints the parent's other processes, and fails as often as configured.
 _SUITE = """
 import os, pathlib, sys
 folder, failing = pathlib.Path(sys.argv[1]), int(sys.argv[2])

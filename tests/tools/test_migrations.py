@@ -32,7 +32,7 @@ REJECTED = {
         "ALTER TABLE payment ADD CONSTRAINT x EXCLUDE USING gist (note WITH =)",
         "ALTER TABLE payment ADD COLUMN note text UNIQUE",
         "REINDEX TABLE payment",
-        # the table may exist already
+        # the table may already exist
         "CREATE TABLE IF NOT EXISTS payment (note text); CREATE INDEX ON payment (note)",
     ],
     "concurrently": [
@@ -103,7 +103,7 @@ ACCEPTED = [
     "-- concurrently\nDROP INDEX CONCURRENTLY IF EXISTS payment_note",
     "LOCK TABLE payment IN ROW EXCLUSIVE MODE",
     "VACUUM payment",
-    # a table of the migration itself
+    # a table that the migration creates
     """
     CREATE TABLE "note" (id int CHECK (id > 0));
     CREATE INDEX note_id ON note (id);

@@ -1,4 +1,4 @@
-"""The checks of the shop plugins that every test run can do in their languages."""
+"""Checks of the shop plugins, in their own languages, that need no shop."""
 
 import shutil
 import subprocess

@@ -195,7 +195,7 @@ def test_the_bill_of_materials_lists_installed_packages_and_their_dependents(
     pinned = set(
         re.findall(r"^([\w.-]+)==", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)
     )
-    assert pinned - listed.keys() == {"colorama"}  # Windows'
+    assert pinned - listed.keys() == {"colorama"}  # only on Windows
     [edges] = [
         dependency["dependsOn"]
         for dependency in bill["dependencies"]
