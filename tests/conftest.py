@@ -124,8 +124,8 @@ def pytest_runtest_teardown(item: pytest.Item) -> Iterator[None]:
     item.config.stash[_COUNT] = count = item.config.stash.get(_COUNT, 0) + 1
     if count % _THAW_EVERY == 0:
         leaks.thaw()
-    if found := leaks.collect_leaks():
-        raise leaks.LeakError(f"{item.nodeid} left open: " + "; ".join(found))
+    if leaked := leaks.collect_leaks():
+        raise leaks.LeakError(f"{item.nodeid} left open: " + "; ".join(leaked))
 
 
 @pytest.fixture
@@ -136,9 +136,9 @@ def server_url() -> str:
 @pytest.fixture(scope="session")
 def databases() -> Iterator[Databases]:
     """Create databases for this process's tests."""
-    made = Databases(os.environ[_ENV])
-    yield made
-    made.close()
+    instance = Databases(os.environ[_ENV])
+    yield instance
+    instance.close()
 
 
 @pytest.fixture
@@ -151,8 +151,8 @@ def arranged(request: pytest.FixtureRequest) -> bool:
 @pytest.fixture(scope="module")
 def stage_template(databases: Databases, any_settings: Settings) -> Iterator[StageTemplate]:
     """The objects that the operations' examples name, created once for the tests of a file."""
-    with open_stage_template(databases, any_settings, json.loads(os.environ[WORLD_ENV])) as made:
-        yield made
+    with open_stage_template(databases, any_settings, json.loads(os.environ[WORLD_ENV])) as result:
+        yield result
 
 
 @pytest.fixture

@@ -35,11 +35,11 @@ def _tokens(path: Path) -> tuple[list[tokenize.TokenInfo], list[tokenize.TokenIn
         for node in ast.walk(ast.parse(text))
         if isinstance(node, ast.Expr) and isinstance(node.value, ast.Constant)
     }
-    said, code = [], []
+    prose, code = [], []
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         docstring = token.type == tokenize.STRING and token.start[0] in documented
-        (said if docstring or token.type == tokenize.COMMENT else code).append(token)
-    return said, code
+        (prose if docstring or token.type == tokenize.COMMENT else code).append(token)
+    return prose, code
 
 
 def _words() -> Iterator[str]:
@@ -55,11 +55,11 @@ def _words() -> Iterator[str]:
 def test_a_name_in_backticks_exists_in_the_code() -> None:
     settings = {f"PAYINTENT_{name.upper()}" for name in Settings.model_fields}
     words = set(_words()) | FOREIGN | settings
-    named = [
+    names = [
         (f"{path.relative_to(ROOT)}:{token.start[0]}", name)
         for path in FILES
         for token in _tokens(path)[0]
         for name in _NAME.findall(token.string)
     ]
-    assert named
-    assert [(place, name) for place, name in named if name not in words] == []
+    assert names
+    assert [(place, name) for place, name in names if name not in words] == []

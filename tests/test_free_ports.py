@@ -15,8 +15,8 @@ def test_a_free_port_is_outside_the_ephemeral_range_and_not_returned_twice() -> 
 
 def test_a_port_in_use_is_not_returned() -> None:
     with socket.create_server(("127.0.0.1", free_port())) as listener:
-        taken = listener.getsockname()[1]
-        assert taken not in {free_port() for _ in range(200)}
+        port = listener.getsockname()[1]
+        assert port not in {free_port() for _ in range(200)}
 
 
 def test_a_port_that_browsers_block_is_not_returned() -> None:

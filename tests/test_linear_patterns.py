@@ -36,12 +36,12 @@ def _patterns() -> Iterator[tuple[str, str | bytes, int, bool]]:
     for path in sorted(_ROOT.glob("payintent*/**/*.py")):
         calls = [node for node in ast.walk(_tree(path)) if isinstance(node, ast.Call)]
         for call in calls:
-            found = _expression(call)
-            if found is None:
+            expression = _expression(call)
+            if expression is None:
                 continue
-            place = f"{path.relative_to(_ROOT)}:{ast.unparse(found)[:60]}"
-            made = _evaluated(path, call, found)
-            for pattern, flags in made:
+            place = f"{path.relative_to(_ROOT)}:{ast.unparse(expression)[:60]}"
+            values = _evaluated(path, call, expression)
+            for pattern, flags in values:
                 yield place, pattern, flags, _is_searched(path, call)
 
 
@@ -54,15 +54,15 @@ def _expression(call: ast.Call) -> ast.expr | None:
     return None
 
 
-def _evaluated(path: Path, call: ast.Call, found: ast.expr) -> list[tuple[str | bytes, int]]:
+def _evaluated(path: Path, call: ast.Call, expression: ast.expr) -> list[tuple[str | bytes, int]]:
     name = ".".join(path.relative_to(_ROOT).with_suffix("").parts)
     names = vars(import_module(name))
-    if isinstance(found, ast.Subscript):  # a table of patterns
-        return [(item, 0) for item in _value(found.value, names).values()]
+    if isinstance(expression, ast.Subscript):  # a table of patterns
+        return [(item, 0) for item in _value(expression.value, names).values()]
     if ast.unparse(call.func) != "re.compile":
-        return [(_value(found, names), 0)]
-    made = _value(call, names)
-    return [(made.pattern, made.flags & ~re.UNICODE)]
+        return [(_value(expression, names), 0)]
+    value = _value(call, names)
+    return [(value.pattern, value.flags & ~re.UNICODE)]
 
 
 def _value(node: ast.expr, names: dict[str, Any]) -> Any:
@@ -85,11 +85,11 @@ def _is_searched(path: Path, call: ast.Call) -> bool:
 
 
 def test_no_regular_expression_of_the_service_can_backtrack() -> None:
-    found = list(_patterns())
-    assert len(found) > 60
+    patterns = list(_patterns())
+    assert len(patterns) > 60
     bad = {
         place: way
-        for place, pattern, flags, searched in found
+        for place, pattern, flags, searched in patterns
         if (way := ways_to_backtrack(pattern, flags, search=searched))
     }
     files = {place.partition(":")[0] for place in bad}

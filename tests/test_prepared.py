@@ -43,14 +43,14 @@ def run(python: Path, *words: str) -> subprocess.CompletedProcess[str]:
 def test_a_folder_without_its_tools_names_the_command_that_installs_them(bare: Path) -> None:
     # Without a database, because starting it is slow.
     ended = run(bare, "--collect-only", *(f"tests/{path}" for path in NEEDS))
-    said = ended.stdout + ended.stderr
-    assert ended.returncode == pytest.ExitCode.USAGE_ERROR, said
+    output = ended.stdout + ended.stderr
+    assert ended.returncode == pytest.ExitCode.USAGE_ERROR, output
     needs_by_path = {
         frozenset(need for prefix, need in NEEDS.items() if f"{path}/".startswith(f"{prefix}/"))
         for path in NEEDS
     }
-    assert said.count(f"Run `{COMMAND}` first.") == len(needs_by_path)
-    assert "Traceback" not in said
+    assert output.count(f"Run `{COMMAND}` first.") == len(needs_by_path)
+    assert "Traceback" not in output
 
 
 def test_a_single_test_without_its_tools_fails_with_one_line(bare: Path) -> None:
@@ -67,8 +67,8 @@ def test_every_test_that_needs_these_tools_is_in_the_table() -> None:
         for file in _TESTS.rglob("test_*.py")
         if _TOOLS.search(file.read_text())
     }
-    listed = {name for name in using if name in NEEDS or name.split("/")[0] in NEEDS}
-    assert using - listed == _RUN_NONE & using
+    files = {name for name in using if name in NEEDS or name.split("/")[0] in NEEDS}
+    assert using - files == _RUN_NONE & using
 
 
 def test_the_command_exists_in_the_makefile_and_the_guide() -> None:

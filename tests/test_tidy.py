@@ -70,8 +70,8 @@ def _tracked() -> list[Path]:
     paths: list[Path] = []
     if shutil.which("git"):
         command = ["git", "ls-files", "--cached", "--others", "--exclude-standard"]
-        listed = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
-        paths = [ROOT / line for line in listed.stdout.splitlines()]
+        result = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
+        paths = [ROOT / line for line in result.stdout.splitlines()]
     if not paths:
         paths = [path for path in ROOT.rglob("*") if not LEFT_OUT & set(path.parts)]
     return sorted(path for path in paths if path.is_file() and path.suffix in TEXTS)
@@ -83,9 +83,9 @@ TRACKED = _tracked()
 @pytest.mark.parametrize("path", FILES, ids=_name)
 def test_every_module_has_a_docstring_and_a_limited_size(path: Path) -> None:
     text = path.read_text()
-    said = ast.get_docstring(_tree(path))
-    assert said, "a module opens with one sentence that says what it is"
-    assert said.splitlines()[0].rstrip().endswith((".", "?"))
+    docstring = ast.get_docstring(_tree(path))
+    assert docstring, "a module opens with one sentence that says what it is"
+    assert docstring.splitlines()[0].rstrip().endswith((".", "?"))
     assert path == TABLE or len(text.splitlines()) <= FILE_LINES_MAX
     long = {
         function.name: lines
@@ -182,10 +182,10 @@ def _float_uses(path: Path) -> Iterator[str]:
             yield f"{_name(path)}:{node.lineno} float()"
         elif isinstance(node, ast.arg | ast.AnnAssign | ast.FunctionDef):
             kind = node.returns if isinstance(node, ast.FunctionDef) else node.annotation
-            named = ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else None
-            named = named or getattr(node, "arg", None) or getattr(node, "name", "")
-            if kind is not None and "float" in ast.unparse(kind) and not named.endswith("_s"):
-                yield f"{_name(path)}:{node.lineno} {named}"
+            name = ast.unparse(node.target) if isinstance(node, ast.AnnAssign) else None
+            name = name or getattr(node, "arg", None) or getattr(node, "name", "")
+            if kind is not None and "float" in ast.unparse(kind) and not name.endswith("_s"):
+                yield f"{_name(path)}:{node.lineno} {name}"
 
 
 def test_only_seconds_are_floats_in_the_rules() -> None:
@@ -209,13 +209,13 @@ def _statements(path: Path) -> str:
 
 @pytest.mark.parametrize("words", [UNFINISHED, WORKSHOP], ids=["unfinished", "workshop"])
 def test_forbidden_words_are_not_used(words: re.Pattern[str]) -> None:
-    found = [
+    matches = [
         f"{_name(path)}:{number}: {line.strip()[:80]}"
         for path in TRACKED
         for number, line in enumerate(path.read_text(errors="replace").splitlines(), 1)
         if words.search(line)
     ]
-    assert found == []
+    assert matches == []
 
 
 def test_each_migration_has_a_unique_number() -> None:
@@ -236,8 +236,8 @@ def test_a_payment_status_is_written_in_a_single_place() -> None:
 
 
 def test_a_case_is_written_in_a_single_place() -> None:
-    written = re.compile(r"(?:INSERT INTO|UPDATE) money_case\b")
-    writers = [_name(path) for path in FILES if written.search(path.read_text())]
+    write = re.compile(r"(?:INSERT INTO|UPDATE) money_case\b")
+    writers = [_name(path) for path in FILES if write.search(path.read_text())]
     assert writers == ["payintent/cases/store.py"]
 
 
@@ -249,28 +249,28 @@ def _definitions() -> Iterator[tuple[Path, ast.stmt]]:
                 yield path, node
 
 
-def _defined_twice(found: Iterator[tuple[Path, ast.stmt]]) -> dict[str, list[str]]:
+def _defined_twice(definitions: Iterator[tuple[Path, ast.stmt]]) -> dict[str, list[str]]:
     places: dict[str, list[str]] = {}
-    for path, node in found:
+    for path, node in definitions:
         places.setdefault(node.name, []).append(_name(path))  # type: ignore[attr-defined]
     return {name: where for name, where in places.items() if len(where) > 1}
 
 
 def test_class_names_are_unique() -> None:
-    found = ((path, node) for path, node in _definitions() if isinstance(node, ast.ClassDef))
-    assert _defined_twice(found) == {}
+    definitions = ((path, node) for path, node in _definitions() if isinstance(node, ast.ClassDef))
+    assert _defined_twice(definitions) == {}
 
 
 def test_names_of_functions_imported_without_their_module_are_unique() -> None:
     """Functions of stores and commands are called with their module."""
-    found = (
+    definitions = (
         (path, node)
         for path, node in _definitions()
         if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
         and not path.name.endswith("store.py")
         and "cli" not in path.relative_to(PACKAGE).parts
     )
-    assert _defined_twice(found) == {}
+    assert _defined_twice(definitions) == {}
 
 
 def test_only_the_names_of_exceptions_end_in_error() -> None:
@@ -368,4 +368,4 @@ def _retired_words(path: Path) -> Iterator[str]:
 
 
 def test_retired_words_do_not_occur_in_names_docstrings_or_comments() -> None:
-    assert [found for path in FILES for found in _retired_words(path)] == []
+    assert [word for path in FILES for word in _retired_words(path)] == []

@@ -35,19 +35,19 @@ def environment(tmp_path: Path) -> dict[str, str]:
 def test_a_forked_command_has_its_own_arguments_environment_folder_and_streams(
     environment: dict[str, str], tmp_path: Path
 ) -> None:
-    done = processes.run("warm_example", "3", env=environment, folder=tmp_path)
-    assert (done.returncode, done.stderr) == (3, "why\n")
-    assert done.stdout == f"['3'] {tmp_path} bird \n"
+    result = processes.run("warm_example", "3", env=environment, folder=tmp_path)
+    assert (result.returncode, result.stderr) == (3, "why\n")
+    assert result.stdout == f"['3'] {tmp_path} bird \n"
 
 
 def test_a_forked_command_reports_exit_messages_and_tracebacks(
     environment: dict[str, str],
 ) -> None:
-    done = processes.run("warm_example", "text", env=environment)
-    assert (done.returncode, done.stderr) == (1, "why\nsaid at the end\n")
-    done = processes.run("warm_example", "x", env=environment)
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("ValueError: ")
+    result = processes.run("warm_example", "text", env=environment)
+    assert (result.returncode, result.stderr) == (1, "why\nsaid at the end\n")
+    result = processes.run("warm_example", "x", env=environment)
+    assert result.returncode == 1
+    assert result.stderr.splitlines()[-1].startswith("ValueError: ")
 
 
 def test_a_forked_command_can_be_killed_by_its_process_id(

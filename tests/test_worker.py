@@ -37,10 +37,10 @@ class Shop:
 
 @pytest.fixture
 async def proxy(world: World) -> AsyncIterator[DatabaseProxy]:
-    made = DatabaseProxy(world.service.settings.database_url)
-    await made.start()
-    yield made
-    await made.stop()
+    database_proxy = DatabaseProxy(world.service.settings.database_url)
+    await database_proxy.start()
+    yield database_proxy
+    await database_proxy.stop()
 
 
 @pytest.fixture
@@ -61,10 +61,10 @@ async def worker(world: World, proxy: DatabaseProxy) -> AsyncIterator[Service]:
 
 @pytest.fixture
 async def shop(world: World) -> AsyncIterator[Shop]:
-    made = Shop()
+    new_shop = Shop()
 
     async def receive(request: web.Request) -> web.Response:
-        made.received.append(request.headers["webhook-id"])
+        new_shop.received.append(request.headers["webhook-id"])
         return web.Response()
 
     app = web.Application()
@@ -74,7 +74,7 @@ async def shop(world: World) -> AsyncIterator[Shop]:
     await web.TCPSite(runner, "127.0.0.1", 0).start()
     url = f"http://127.0.0.1:{runner.addresses[0][1]}/hooks"
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url))
-    yield made
+    yield new_shop
     await clean_up(runner)
 
 

@@ -30,8 +30,8 @@ def settings(settings: Settings) -> Settings:
 
 
 async def _waiting(world: World) -> list[str]:
-    _, *made = await add_refunds_for_approval(world)
-    return [ids.format_id(ids.REFUND, item) for item in made]
+    _, *refund_ids = await add_refunds_for_approval(world)
+    return [ids.format_id(ids.REFUND, item) for item in refund_ids]
 
 
 async def _reserved(world: World) -> tuple[Any, Any]:
@@ -43,14 +43,14 @@ async def _reserved(world: World) -> tuple[Any, Any]:
 
 
 async def test_refunds_that_need_approval_are_listed_newest_first(world: World) -> None:
-    payment, *made = await add_refunds_for_approval(world)
-    first, second = (ids.format_id(ids.REFUND, item) for item in made)
+    payment, *refund_ids = await add_refunds_for_approval(world)
+    first, second = (ids.format_id(ids.REFUND, item) for item in refund_ids)
 
-    async def listed(**wanted: Any) -> list[str]:
-        return [item.id for item in await world.perform(ListRefunds(**wanted))]
+    async def listed(**filters: Any) -> list[str]:
+        return [item.id for item in await world.perform(ListRefunds(**filters))]
 
     newest_first = sorted(
-        [first, second], key=lambda one: ids.parse_id(ids.REFUND, one), reverse=True
+        [first, second], key=lambda refund_id: ids.parse_id(ids.REFUND, refund_id), reverse=True
     )  # type: ignore[arg-type,return-value]
     assert await listed() == await listed(step=RefundStep.APPROVAL) == newest_first
     assert await listed(payment_id=ids.format_id(ids.PAYMENT, payment)) == newest_first
@@ -119,10 +119,12 @@ async def test_a_refund_that_is_rejected_while_being_sent_is_either_rejected_or_
         await world.perform(ApproveRefund(refund_id=refund_id))
         rejection = world.perform(RejectRefund(refund_id=refund_id, note="a thief's"))
         rejected, _ = await asyncio.gather(rejection, work(world), return_exceptions=True)
-        sent = [ids.format_id(ids.REFUND, refund.refund_id) for refund in world.gateway.refunds]
-        shown = await world.perform(ShowRefund(refund_id=refund_id))
-        assert (refund_id in sent) == isinstance(rejected, RefusedError)
-        assert shown.status == ("SUCCEEDED" if refund_id in sent else "FAILED")
+        sent_refunds = [
+            ids.format_id(ids.REFUND, refund.refund_id) for refund in world.gateway.refunds
+        ]
+        result = await world.perform(ShowRefund(refund_id=refund_id))
+        assert (refund_id in sent_refunds) == isinstance(rejected, RefusedError)
+        assert result.status == ("SUCCEEDED" if refund_id in sent_refunds else "FAILED")
 
 
 async def test_a_refund_that_is_approved_and_rejected_concurrently_is_rejected(
@@ -195,9 +197,9 @@ async def _asked_by(world: World, who: str) -> str:
     ],
 )
 async def test_neither_the_requester_nor_a_terminal_can_approve_a_refund(
-    stage: Stage, asked: str, approver: Actor, refused: ErrorCode | None
+    stage: Stage, requester: str, approver: Actor, refused: ErrorCode | None
 ) -> None:
-    refund_id = await _asked_by(stage.world, asked)
+    refund_id = await _asked_by(stage.world, requester)
     approval = ApproveRefund(refund_id=refund_id)
     if refused is None:
         assert (await stage.perform(approval, approver)).step == "queued"

@@ -77,11 +77,13 @@ async def _account(stage: Stage) -> Any:
 async def test_exactly_these_operations_need_approval(stage: Stage, uses_http: bool) -> None:
     waiting: set[str] = set()
     for action in EXAMPLES:
-        done = await stage.service.submit(stage.example(action), replace(ADA, uses_http=uses_http))
-        if isinstance(done, Proposal):
+        result = await stage.service.submit(
+            stage.example(action), replace(ADA, uses_http=uses_http)
+        )
+        if isinstance(result, Proposal):
             waiting.add(action)
             await stage.service.run_operation(
-                Approve(approval_id=ids.format_id(ids.APPROVAL, done.id)), ALAN
+                Approve(approval_id=ids.format_id(ids.APPROVAL, result.id)), ALAN
             )
     assert waiting == (TWO_OVER_HTTP if uses_http else TWO_PEOPLE)
 
@@ -163,12 +165,12 @@ async def test_every_proposal_describes_each_field(stage: Stage) -> None:
     await stage.perform(SetTaxRate(country="TH", rate=Decimal("0.05")))
     for action in sorted(TWO_OVER_HTTP):
         waiting = await _propose(stage, action, replace(ADA, uses_http=True))
-        told = " ".join(waiting.changes)
+        description = " ".join(waiting.changes)
         for name, value in stage.fields(action).items():
             if isinstance(value, str | int) and name not in {"public_id", "name", "payer_uid"}:
-                assert str(value) in told, (action, name)
-        shown = await stage.perform(ShowApproval(approval_id=waiting.id))
-        assert shown == waiting, action
+                assert str(value) in description, (action, name)
+        approval = await stage.perform(ShowApproval(approval_id=waiting.id))
+        assert approval == waiting, action
 
 
 async def test_a_proposal_is_compared_with_the_current_state(stage: Stage) -> None:
@@ -176,8 +178,8 @@ async def test_a_proposal_is_compared_with_the_current_state(stage: Stage) -> No
     waiting = make_proposal_view(await stage.service.submit(change, ADA))
     assert waiting.changes == ["refund_approval_above of native changes from 1000 to 7"]
     await stage.perform(SetChain(chain="native", refund_approval_above="3"))
-    shown = await stage.perform(ShowApproval(approval_id=waiting.id))
-    assert shown.changes == ["refund_approval_above of native changes from 3 to 7"]
+    approval = await stage.perform(ShowApproval(approval_id=waiting.id))
+    assert approval.changes == ["refund_approval_above of native changes from 3 to 7"]
 
 
 async def test_a_proposer_cannot_approve_the_proposal(stage: Stage) -> None:
@@ -282,8 +284,8 @@ async def test_only_one_of_two_concurrent_approvals_succeeds(stage: Stage) -> No
         ]
         await wait_until_blocked(stage.world, *both)
         await first.commit()
-        done = await asyncio.gather(*both, return_exceptions=True)
-    [refused] = [item for item in done if isinstance(item, RefusedError)]
+        results = await asyncio.gather(*both, return_exceptions=True)
+    [refused] = [item for item in results if isinstance(item, RefusedError)]
     assert refused.code is ErrorCode.CONFLICT
     lines = await stage.world.rows("SELECT who FROM audit WHERE action = 'account.change'")
     assert [line["who"] for line in lines] == ["Ada"]
@@ -300,11 +302,11 @@ async def test_a_role_that_was_lowered_concurrently_is_not_raised_without_approv
         await tokens_store.set_role(tx, eve, Role.VIEWER)
 
     async with hold_transaction(stage.world, become_viewer) as first:
-        asked = asyncio.create_task(stage.service.submit(lower, ADA))
-        await wait_until_blocked(stage.world, asked)
+        task = asyncio.create_task(stage.service.submit(lower, ADA))
+        await wait_until_blocked(stage.world, task)
         await first.commit()
         with pytest.raises(RefusedError, match="the role has just been changed"):
-            await asked
+            await task
     roles = {token.public_id: token.role for token in await stage.perform(ListOperatorTokens())}
     assert roles[eve] is Role.VIEWER
 
@@ -328,15 +330,15 @@ async def test_a_secret_is_shown_to_the_approver_and_not_stored(stage: Stage) ->
         approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
         secret = approved.result[name]
         assert secret
-        shown = await stage.perform(ShowApproval(approval_id=waiting.id))
-        assert secret not in str(shown)
+        text = await stage.perform(ShowApproval(approval_id=waiting.id))
+        assert secret not in str(text)
         for table in ("proposal", "audit", "operator_token", "api_key"):
             rows = await stage.world.rows(f"SELECT t::text AS row FROM {table} t")
             assert not [row for row in rows if secret in row["row"]]
     waiting = await _propose(stage, "merchant.create", uses_http)
     approved = await stage.service.run_operation(Approve(approval_id=waiting.id), ALAN)
-    shown = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
-    assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in shown]
+    text = str(await stage.perform(ShowApproval(approval_id=waiting.id)))
+    assert not [name for name in ("api_key", "callback_secret") if approved.result[name] in text]
     assert "second server" in {
         item.name for item in await stage.perform(ListApiKeys(merchant_id=stage.known["merchant"]))
     }
@@ -353,8 +355,8 @@ async def test_a_single_admin_cannot_get_a_merchants_key_by_registering_it(stage
     words = "an operator other than 'Ada', who proposed it"
     assert await _refused(stage, approval, ADA, words) is ErrorCode.CONFLICT
     assert await stage.world.rows(count) == [before]
-    made = (await stage.service.run_operation(approval, ALAN)).result
-    assert set(made) == {"merchant", "api_key", "callback_secret"}
+    result = (await stage.service.run_operation(approval, ALAN)).result
+    assert set(result) == {"merchant", "api_key", "callback_secret"}
     [after] = await stage.world.rows(count)
     assert (after["m"], after["k"]) == (before["m"] + 1, before["k"] + 1)
 
@@ -424,8 +426,8 @@ async def test_an_impossible_operation_is_refused_when_it_is_proposed(stage: Sta
 async def test_refunds_that_need_approval_are_listed_and_approved_with_the_proposals(
     stage: Stage,
 ) -> None:
-    listed = {item.id: item for item in await stage.perform(ListApprovals())}
-    refund = listed[stage.known["refund"]]
+    approvals = {item.id: item for item in await stage.perform(ListApprovals())}
+    refund = approvals[stage.known["refund"]]
     assert (refund.action, refund.status, refund.proposed_by) == (
         *("refund", "WAITING", f"merchant:{stage.world.merchant_id}"),
     )
@@ -435,7 +437,7 @@ async def test_refunds_that_need_approval_are_listed_and_approved_with_the_propo
     rejection = Reject(approval_id=stage.known["other_refund"], note="asked for twice")
     assert (await stage.service.run_operation(rejection, ALAN)).status == "REJECTED"
     left = {item.id for item in await stage.perform(ListApprovals())}
-    assert left == set(listed) - {refund.id, stage.known["other_refund"]}
+    assert left == set(approvals) - {refund.id, stage.known["other_refund"]}
     actions = {row["action"] for row in await stage.world.rows("SELECT action FROM audit")}
     assert {"refund.approve", "refund.reject", "approval.approve", "approval.reject"} <= actions
 
@@ -461,14 +463,14 @@ async def test_a_terminal_without_a_token_can_only_issue_the_first_two_operators
     viewer = IssueOperatorToken(name="Grace")
     words = "the first two operators must have the admin role"
     assert await _refused(stage, viewer, _TERMINAL, words) is ErrorCode.BAD_REQUEST
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(
             stage.service.submit(replace_name(issue, name), _TERMINAL)
             for name in ("Grace", "Edsger", "Barbara")
         ),
         return_exceptions=True,
     )
-    [refused] = [item for item in done if isinstance(item, RefusedError)]
+    [refused] = [item for item in results if isinstance(item, RefusedError)]
     assert (refused.code, "only issue the first two tokens" in refused.message) == (
         *(ErrorCode.FORBIDDEN, True),
     )
@@ -496,11 +498,11 @@ async def test_a_third_operator_is_not_issued_concurrently_with_the_second(stage
 
     async with hold_transaction(stage.world, issue_two) as first:
         third = IssueOperatorToken(name="Barbara", role=Role.ADMIN)
-        asked = asyncio.create_task(stage.service.submit(third, _TERMINAL))
-        await wait_until_blocked(stage.world, asked)
+        task = asyncio.create_task(stage.service.submit(third, _TERMINAL))
+        await wait_until_blocked(stage.world, task)
         await first.commit()
         with pytest.raises(RefusedError, match="only issue the first two tokens"):
-            await asked
+            await task
     assert len(await stage.perform(ListOperatorTokens())) == 2
 
 
@@ -512,18 +514,18 @@ async def test_proposals_and_refunds_are_paginated_in_one_order(stage: Stage) ->
     await _propose(stage, "account.change")
     whole = [item.id for item in await stage.perform(ListApprovals())]
     assert {item.partition("_")[0] for item in whole} == {"appr", "ref"}
-    for order, place, wanted in (
+    for order, place, expected in (
         ("newest", "before", whole),
         ("oldest", "after", whole[::-1]),
     ):
-        listed: list[str] = []
-        while len(listed) <= len(whole):
-            onward = {place: listed[-1]} if listed else {}
+        approval_ids: list[str] = []
+        while len(approval_ids) <= len(whole):
+            onward = {place: approval_ids[-1]} if approval_ids else {}
             page = await stage.perform(ListApprovals(order=order, limit=1, **onward))
             if not page:
                 break
-            listed += [item.id for item in page]
-        assert listed == wanted
+            approval_ids += [item.id for item in page]
+        assert approval_ids == expected
 
 
 @pytest.mark.parametrize(
@@ -549,12 +551,12 @@ async def test_both_names_are_in_the_audit_log(stage: Stage) -> None:
     lines = await stage.world.rows(
         "SELECT who, action, details::text AS details FROM audit ORDER BY at DESC LIMIT 3"
     )
-    told = {line["action"]: (line["who"], json.loads(line["details"])) for line in lines}
-    assert told["approval.propose"][0] == "Ada"
-    assert told["approval.propose"][1]["fields"]["credentials"] == "(hidden)"
-    who, details = told["account.change"]
+    entries = {line["action"]: (line["who"], json.loads(line["details"])) for line in lines}
+    assert entries["approval.propose"][0] == "Ada"
+    assert entries["approval.propose"][1]["fields"]["credentials"] == "(hidden)"
+    who, details = entries["account.change"]
     assert (who, details["approved_by"], details["approval_id"]) == ("Ada", "Alan", waiting.id)
-    assert told["approval.approve"][0] == "Alan"
-    assert told["approval.approve"][1]["proposed_by"] == "Ada"
+    assert entries["approval.approve"][0] == "Alan"
+    assert entries["approval.approve"][1]["proposed_by"] == "Ada"
     [chain] = [item for item in await stage.perform(ListChains()) if item.slug == "native"]
     assert chain.refund_approval_above == 1000

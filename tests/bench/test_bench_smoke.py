@@ -24,7 +24,7 @@ LISTS = ["no filter", "status", "currency and status", "payer", "deep page by cu
 
 @pytest.fixture
 def quick(tmp_path: Path) -> tuple[str, dict[str, Any]]:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "bench", "--quick"],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"VAR_DIR": str(tmp_path)},
@@ -33,31 +33,31 @@ def quick(tmp_path: Path) -> tuple[str, dict[str, Any]]:
         timeout=280,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout, json.loads((tmp_path / "bench.json").read_text())
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout, json.loads((tmp_path / "bench.json").read_text())
 
 
 @pytest.mark.e2e
 def test_a_quick_run_prints_and_stores_every_figure(quick: tuple[str, dict[str, Any]]) -> None:
-    printed, kept = quick
+    printed, stored = quick
     for part, names in FIGURES.items():
         for name in names:
-            assert kept[part][name] > 0, (part, name)
-    assert f"{kept['create']['per_s']:,.0f}/s" in printed
-    assert f"{kept['get']['pgbench_per_s']:,.0f}/s" in printed
-    assert f"{kept['quotes']['per_s']:,.0f}/s" in printed
-    assert f"{kept['catalog']['empty_per_s']:,.0f}/s" in printed
-    assert f"{kept['callbacks']['webhook_p99_ms']:.1f} ms" in printed
-    assert [entry["name"] for entry in kept["lists"]] == LISTS
-    for item in kept["lists"]:
+            assert stored[part][name] > 0, (part, name)
+    assert f"{stored['create']['per_s']:,.0f}/s" in printed
+    assert f"{stored['get']['pgbench_per_s']:,.0f}/s" in printed
+    assert f"{stored['quotes']['per_s']:,.0f}/s" in printed
+    assert f"{stored['catalog']['empty_per_s']:,.0f}/s" in printed
+    assert f"{stored['callbacks']['webhook_p99_ms']:.1f} ms" in printed
+    assert [entry["name"] for entry in stored["lists"]] == LISTS
+    for item in stored["lists"]:
         assert item["name"] in printed
         for figure in (*item["p50_ms"], *item["p99_ms"], item["ratio"]):
             assert f"{figure:.2f}" in printed, item
     assert "proven, matched, PAID and stored" in printed
     for work in ("callbacks to PAID", "deliveries", "payments expired", "while 50% of"):
         assert work in printed
-    assert kept["machine"]["postgres"] in printed
-    assert "PGO" in kept["machine"]["python"]
-    assert kept["machine"]["speed"].split(",")[0] in " ".join(printed.split())
+    assert stored["machine"]["postgres"] in printed
+    assert "PGO" in stored["machine"]["python"]
+    assert stored["machine"]["speed"].split(",")[0] in " ".join(printed.split())
     goals = printed[printed.index("goals") :]
     assert goals.count(" met ") + goals.count(" missed ") == 9

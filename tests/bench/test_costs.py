@@ -24,10 +24,10 @@ def _step(name: str, cpu_us: float, database_cpu_us: float) -> WorkRate:
 def test_rates_follow_from_the_sum_of_all_steps() -> None:
     printed = io.StringIO()
     cost.show(Console(file=printed, width=100), [_step("a", 600, 100), _step("b", 400, 150)], 2)
-    said = printed.getvalue()
-    assert "1,000,000 / 1,000 = 1,000 such payments per second" in said
-    assert "2 x 1,000,000 / (1,000 + 250) = 1,600/s" in said
-    assert "16 x 1,000,000 / 250 = 64,000/s, with 4.0 service cores" in said
+    output = printed.getvalue()
+    assert "1,000,000 / 1,000 = 1,000 such payments per second" in output
+    assert "2 x 1,000,000 / (1,000 + 250) = 1,600/s" in output
+    assert "16 x 1,000,000 / 250 = 64,000/s, with 4.0 service cores" in output
 
 
 def test_a_settlement_is_compared_with_a_reduced_settlement() -> None:
@@ -38,5 +38,5 @@ def test_a_settlement_is_compared_with_a_reduced_settlement() -> None:
     printed = io.StringIO()
     Console(file=printed, width=120).print(settle_cost.table(places))
     lines = [line for line in printed.getvalue().splitlines() if "one by one" in line]
-    wanted = ["110 us", "10.0 %", "22.2 %", "37.5 %"]
-    assert [want in line for want, line in zip(wanted, lines, strict=True)] == [True] * 4
+    expected = ["110 us", "10.0 %", "22.2 %", "37.5 %"]
+    assert [want in line for want, line in zip(expected, lines, strict=True)] == [True] * 4

@@ -33,16 +33,20 @@ async def test_each_payment_is_copied_with_all_its_rows(
 ) -> None:
     service = await open_service(settings)
     await seed(service, _PAYMENTS, 10, lambda _: None)
-    one = await asyncpg.connect(settings.database_url)
-    kept = [row[0] for row in await one.fetch("SELECT status FROM payment ORDER BY status")]
+    connection = await asyncpg.connect(settings.database_url)
+    statuses_before = [
+        row[0] for row in await connection.fetch("SELECT status FROM payment ORDER BY status")
+    ]
 
     await multiply(settings.database_url, _COPIES, 1)
 
-    written = [row[0] for row in await one.fetch("SELECT status FROM payment ORDER BY status")]
-    assert written == [status for status in kept for _ in range(_COPIES)]
-    assert await one.fetchval(_UNLIKE) == 0
-    assert await one.fetchval(_TOGETHER) == 0
-    assert await one.fetchval(_UNUSABLE) == 0
+    statuses = [
+        row[0] for row in await connection.fetch("SELECT status FROM payment ORDER BY status")
+    ]
+    assert statuses == [status for status in statuses_before for _ in range(_COPIES)]
+    assert await connection.fetchval(_UNLIKE) == 0
+    assert await connection.fetchval(_TOGETHER) == 0
+    assert await connection.fetchval(_UNUSABLE) == 0
     assert await ledger_check_store.find_differences(service.database) == []
-    await one.close()
+    await connection.close()
     await service.close()

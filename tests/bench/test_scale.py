@@ -18,7 +18,9 @@ def test_the_service_needs_additional_cores_with_the_same_utilization() -> None:
 
 def test_stored_payments_need_disk_space() -> None:
     assert COST.terabytes(10**9) == 1
-    assert [COST.primaries_for_payments(kept, HOST) for kept in (10**9, 2 * 10**9, 10**10)] == [
+    assert [
+        COST.primaries_for_payments(payments, HOST) for payments in (10**9, 2 * 10**9, 10**10)
+    ] == [
         1,
         1,
         5,
@@ -26,6 +28,6 @@ def test_stored_payments_need_disk_space() -> None:
 
 
 def test_the_tables_have_a_row_for_each_rate_and_number() -> None:
-    rates, kept = list(rate_table(COST, HOST)), list(kept_table(COST, HOST))
+    rates, sizes = list(rate_table(COST, HOST)), list(kept_table(COST, HOST))
     assert rates[-1] == "| 100,000 | 20 | 2 | 400 | 3,154 |"
-    assert kept[-1] == "| 10^11 | 100.00 | 50 |"
+    assert sizes[-1] == "| 10^11 | 100.00 | 50 |"

@@ -28,7 +28,7 @@ COLUMNS = ["choose a way to pay", "pay from a wallet", "paid", "console: today",
 
 @pytest.mark.e2e
 def test_a_quick_run_prints_and_stores_every_figure(tmp_path: Path) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "bench.web", "--quick"],
         cwd=Path(__file__).parents[2],
         env=os.environ | {"VAR_DIR": str(tmp_path)},
@@ -37,10 +37,10 @@ def test_a_quick_run_prints_and_stores_every_figure(tmp_path: Path) -> None:
         timeout=110,
         check=False,
     )
-    assert (tmp_path / "bench-web.json").exists(), done.stdout + done.stderr
-    assert [row for row in (*ROWS, *COLUMNS) if row not in done.stdout] == []
+    assert (tmp_path / "bench-web.json").exists(), result.stdout + result.stderr
+    assert [row for row in (*ROWS, *COLUMNS) if row not in result.stdout] == []
     # The result must match the printed figures, whatever the speed of this machine.
-    assert done.returncode == int("(!) " in done.stdout.replace("(!) is beyond", ""))
+    assert result.returncode == int("(!) " in result.stdout.replace("(!) is beyond", ""))
 
 
 @pytest.mark.parametrize(

@@ -79,15 +79,15 @@ async def are_paid(world: World, *payments: Payment) -> None:
 async def test_a_batch_has_the_same_results_as_separate_callbacks_in_one_transaction(
     world: World,
 ) -> None:
-    chosen = [await selected(world) for _ in range(5)]
-    callbacks = [paid(session_id) for _, session_id in chosen]
+    selections = [await selected(world) for _ in range(5)]
+    callbacks = [paid(session_id) for _, session_id in selections]
     results = await receive(world, *callbacks)
-    assert results == [CallbackResult(True, payment.id) for payment, _ in chosen]
-    await are_paid(world, *(payment for payment, _ in chosen))
+    assert results == [CallbackResult(True, payment.id) for payment, _ in selections]
+    await are_paid(world, *(payment for payment, _ in selections))
     assert await transactions(world, *callbacks) == 1
     rows = await world.rows("SELECT payment_id, reference, credited FROM capture")
     assert {(row["payment_id"], row["reference"], row["credited"]) for row in rows} == {
-        (payment.id, f"cap-{session_id}", True) for payment, session_id in chosen
+        (payment.id, f"cap-{session_id}", True) for payment, session_id in selections
     }
     sessions = await world.rows("SELECT DISTINCT life, outcome FROM session")
     assert [dict(row) for row in sessions] == [{"life": "ended", "outcome": "captured"}]
@@ -114,17 +114,17 @@ async def test_each_callback_of_a_batch_has_its_own_result(world: World) -> None
 
 
 async def test_a_bad_row_in_a_batch_does_not_affect_the_rest(world: World) -> None:
-    chosen = [await selected(world) for _ in range(3)]
+    selections = [await selected(world) for _ in range(3)]
     amounts = (159000, -1, 159000)  # the constraint rejects the second
     callbacks = [
-        paid(session_id, minor) for (_, session_id), minor in zip(chosen, amounts, strict=True)
+        paid(session_id, minor) for (_, session_id), minor in zip(selections, amounts, strict=True)
     ]
     results = await receive(world, *callbacks)
     assert isinstance(results[1], asyncpg.CheckViolationError)
     assert results[0].is_new
     assert results[2].is_new
-    await are_paid(world, chosen[0][0], chosen[2][0])
-    assert await world.status(chosen[1][0]) == "PROCESSING"
+    await are_paid(world, selections[0][0], selections[2][0])
+    assert await world.status(selections[1][0]) == "PROCESSING"
     assert await world.rows("SELECT FROM callback WHERE callback_id = $1", callbacks[1].id) == []
 
 
@@ -135,12 +135,12 @@ async def test_duplicates_in_a_batch_are_stored_and_applied_once(
     (payment, session_id), (other, other_session) = [await selected(world) for _ in range(2)]
     stored = told(session_id, SessionReport(state=GatewaySessionState.OPEN))
     await receive(world, stored)
-    one = paid(session_id, name="one")
+    callback = paid(session_id, name="one")
     another = paid(other_session)
-    results = await receive(world, one, stored, one, another, one)
+    results = await receive(world, callback, stored, callback, another, callback)
     assert [result.is_new for result in results[1::2]] == [False, True]
     assert sum(result.is_new for result in results[::2]) == 1
-    assert await transactions(world, one, another) == 1
+    assert await transactions(world, callback, another) == 1
     assert await world.events(payment) == await world.events(other) == ["payment.completed"]
     assert len(await world.rows("SELECT FROM callback WHERE callback_id = 'one'")) == 1
 
@@ -163,10 +163,10 @@ async def test_two_sessions_of_a_payment_in_a_batch_see_each_others_changes(
 
 async def test_a_capture_reported_for_two_sessions_pays_only_one_session(world: World) -> None:
     """A capture arrived for an unknown session, and two callbacks of a batch could claim it."""
-    (first, one), (second, two) = [await selected(world) for _ in range(2)]
+    (first, session_id), (second, two) = [await selected(world) for _ in range(2)]
     report = captured(159000, reference="claimed twice")
     await receive(world, told(world.id_generator.new_session_id(), report))
-    results = await receive(world, told(one, report), told(two, report))
+    results = await receive(world, told(session_id, report), told(two, report))
     assert all(result.is_new for result in results)
     statuses = sorted([await world.status(first), await world.status(second)])
     assert statuses == ["PAID", "PROCESSING"]
@@ -179,19 +179,19 @@ async def test_a_capture_reported_for_two_sessions_pays_only_one_session(world: 
 async def test_a_locked_payment_does_not_delay_other_payments(
     world: World,
 ) -> None:
-    chosen = [await selected(world) for _ in range(3)]
-    callbacks = [paid(session_id) for _, session_id in chosen]
+    selections = [await selected(world) for _ in range(3)]
+    callbacks = [paid(session_id) for _, session_id in selections]
     database = Database(patient(world.database.settings), id_generator=world.id_generator)
     receiver = CallbackReceiver(database)
     async with hold_transaction(
-        world, lambda tx: payment_store.lock(tx, [chosen[1][0].id])
+        world, lambda tx: payment_store.lock(tx, [selections[1][0].id])
     ) as first:
         leading, *tasks = start(world, receiver, *callbacks)
         await asyncio.gather(leading, tasks[0], tasks[2])
         await wait_until_blocked(world, tasks[1])
         await first.commit()
         assert (await tasks[1]).is_new
-    await are_paid(world, *(payment for payment, _ in chosen))
+    await are_paid(world, *(payment for payment, _ in selections))
     await database.close()
 
 
@@ -200,8 +200,8 @@ async def test_batches_of_two_processes_store_their_callbacks_in_the_same_order(
 ) -> None:
     """Otherwise, the batches could deadlock."""
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)
-    chosen = [await selected(world) for _ in range(3)]
-    callbacks = [paid(session_id, name=f"{n}") for n, (_, session_id) in enumerate(chosen)]
+    selections = [await selected(world) for _ in range(3)]
+    callbacks = [paid(session_id, name=f"{n}") for n, (_, session_id) in enumerate(selections)]
     other = CallbackReceiver(world.database)
     key = NewCallback(
         account_id=world.account_id,
@@ -221,17 +221,17 @@ async def test_batches_of_two_processes_store_their_callbacks_in_the_same_order(
         results = await asyncio.gather(*tasks)
     assert [result.is_new for result in results] == [True] * 3 + [False] * 3
     assert await transactions(world, *callbacks) == 1
-    await are_paid(world, *(payment for payment, _ in chosen))
+    await are_paid(world, *(payment for payment, _ in selections))
 
 
 async def test_a_lost_commit_response_fails_every_caller_but_keeps_the_commit(
     world: World,
 ) -> None:
-    chosen = [await selected(world) for _ in range(3)]
-    callbacks = [paid(session_id) for _, session_id in chosen]
+    selections = [await selected(world) for _ in range(3)]
+    callbacks = [paid(session_id) for _, session_id in selections]
     async with (
         open_freezable_proxy(world.database.settings.database_url) as proxy,
-        hold_transaction(world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])) as first,
+        hold_transaction(world, lambda tx: payment_store.lock(tx, [selections[0][0].id])) as first,
     ):
         pool = ConnectionPool(lambda: connect_as(proxy.url, {}, pooled=False), 2, PATIENCE_S)
         settings, ids = world.database.settings, world.id_generator
@@ -250,17 +250,17 @@ async def test_a_lost_commit_response_fails_every_caller_but_keeps_the_commit(
         await pool.close()
     again = await receive(world, *callbacks)
     assert [result.is_new for result in again] == [True, False, False]
-    await are_paid(world, *(payment for payment, _ in chosen))
+    await are_paid(world, *(payment for payment, _ in selections))
 
 
 async def test_a_sender_that_disconnects_during_its_batch_does_not_affect_the_rest(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(receive_callback, "LOCK_TIMEOUT_MS", 60_000)  # still a single batch
-    chosen = [await selected(world) for _ in range(3)]
-    callbacks = [paid(session_id) for _, session_id in chosen]
+    selections = [await selected(world) for _ in range(3)]
+    callbacks = [paid(session_id) for _, session_id in selections]
     async with hold_transaction(
-        world, lambda tx: payment_store.lock(tx, [chosen[0][0].id])
+        world, lambda tx: payment_store.lock(tx, [selections[0][0].id])
     ) as first:
         leading, *tasks = start(world, world.service.callback_receiver, *callbacks)
         await leading
@@ -271,17 +271,17 @@ async def test_a_sender_that_disconnects_during_its_batch_does_not_affect_the_re
         await first.commit()
         assert [(await task).is_new for task in (tasks[0], tasks[2])] == [True, True]
     assert await transactions(world, *callbacks) == 1
-    await are_paid(world, *(payment for payment, _ in chosen))
+    await are_paid(world, *(payment for payment, _ in selections))
 
 
 async def test_a_sender_that_disconnected_before_its_batch_is_not_served(world: World) -> None:
-    chosen = [await selected(world) for _ in range(2)]
-    callbacks = [paid(session_id) for _, session_id in chosen]
+    selections = [await selected(world) for _ in range(2)]
+    callbacks = [paid(session_id) for _, session_id in selections]
     tasks = start(world, world.service.callback_receiver, *callbacks)
     await asyncio.sleep(0)
     tasks[1].cancel()
     results = await asyncio.gather(*tasks, return_exceptions=True)
     assert isinstance(results[1], asyncio.CancelledError)
     assert results[2].is_new
-    assert await world.status(chosen[0][0]) == "PROCESSING"
+    assert await world.status(selections[0][0]) == "PROCESSING"
     assert (await receive(world, callbacks[0]))[0].is_new

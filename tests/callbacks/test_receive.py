@@ -202,8 +202,8 @@ async def test_a_capture_that_differs_from_the_request_fails_the_payment(
 ) -> None:
     payment, session_id = await selected(world)
     await tell(world, session_id, report)
-    seen = (await world.read(payment)).payment
-    assert (seen.status, seen.failure_reason) == ("FAILED", "AMOUNT_MISMATCH")
+    stored_payment = (await world.read(payment)).payment
+    assert (stored_payment.status, stored_payment.failure_reason) == ("FAILED", "AMOUNT_MISMATCH")
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert len(await world.rows("SELECT 1 FROM capture")) == 1
     [case] = await world.rows("SELECT note FROM money_case")
@@ -336,8 +336,8 @@ async def test_a_deferred_callback_keeps_every_field_of_its_report(world: World)
     await tell(world, session_id, declined(FailureReason.UNKNOWN))
     payment = await add_session(world, session_id)
     await apply_deferred_callbacks(world.database, 10)
-    seen = (await world.read(payment)).payment
-    assert (seen.status, seen.failure_reason) == ("FAILED", "UNKNOWN")
+    stored_payment = (await world.read(payment)).payment
+    assert (stored_payment.status, stored_payment.failure_reason) == ("FAILED", "UNKNOWN")
 
 
 async def test_a_session_of_another_account_is_unknown(world: World) -> None:
@@ -384,12 +384,12 @@ async def test_a_callback_for_an_unknown_session_is_deleted_after_a_day(world: W
 
 async def test_card_data_is_masked_in_stored_callbacks(world: World) -> None:
     service = world.service
-    told = [
+    reports = [
         (None, b'{"cardNo":"4111111111111111","amount":"1.00"}'),
         (b'{"cardToken":"tok","amount":"1.00"}', b"eyJ.wrapped.up"),
     ]
     new_ids = world.id_generator
-    for number, (facts, body) in enumerate(told):
+    for number, (facts, body) in enumerate(reports):
         callback = VerifiedCallback(
             id=f"{number}", session_id=new_ids.new_session_id(), stored_body=facts
         )

@@ -97,8 +97,8 @@ async def test_a_terminal_shows_both_amounts_side_by_side(world: World, terminal
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(100_050))
     case = await shown(world)
-    said = await asyncio.to_thread(terminal.run, "case", "show", case.id)
-    lines = said.out.splitlines()
+    result = await asyncio.to_thread(terminal.run, "case", "show", case.id)
+    lines = result.out.splitlines()
     assert [line.split(maxsplit=1) for line in lines[1:5]] == [
         ["kind", "AMOUNT_MISMATCH"],
         ["status", "OPEN"],

@@ -37,7 +37,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @pytest.fixture
 async def paid(world: World) -> tuple[Payment, Session]:
-    """A payment with an exact, a second and a smaller transfer, and a transfer without a payment."""
+    """A payment with exact, repeated and smaller transfers, and a transfer without a payment."""
     payment, session = await bill(world, (await offer_tokens(world))["NATIVED"])
     await record_final_logs(
         world,
@@ -49,8 +49,8 @@ async def paid(world: World) -> tuple[Payment, Session]:
     return payment, session
 
 
-async def _kinds(world: World, **wanted: Any) -> list[str]:
-    return [item.kind for item in await world.perform(ListCases(**wanted))]
+async def _kinds(world: World, **filters: Any) -> list[str]:
+    return [item.kind for item in await world.perform(ListCases(**filters))]
 
 
 async def test_cases_are_listed_newest_first_and_can_be_filtered(
@@ -74,12 +74,12 @@ async def test_a_case_shows_the_received_amount_and_its_sender(
 ) -> None:
     payment, session = paid
     [unknown] = await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE))
-    shown = await world.perform(ShowCase(case_id=unknown.id))
-    assert shown == unknown
-    assert (shown.came.text, shown.expected) == ("25.5 USDT on native", None)
-    assert (shown.merchant_id, shown.payment_id, shown.session_id) == (None, None, None)
-    assert (shown.chain, shown.payer, shown.token) == ("native", PAYER, USDT)
-    assert (shown.amount_minor, len(shown.tx_hash)) == (str(session.quote.total_minor), 66)
+    case = await world.perform(ShowCase(case_id=unknown.id))
+    assert case == unknown
+    assert (case.came.text, case.expected) == ("25.5 USDT on native", None)
+    assert (case.merchant_id, case.payment_id, case.session_id) == (None, None, None)
+    assert (case.chain, case.payer, case.token) == ("native", PAYER, USDT)
+    assert (case.amount_minor, len(case.tx_hash)) == (str(session.quote.total_minor), 66)
     doubles = await world.perform(ListCases(kind=CaseKind.DOUBLE_PAYMENT))
     assert {double.payment_id for double in doubles} == {ids.format_id(ids.PAYMENT, payment.id)}
     assert {(double.currency, double.amount_minor) for double in doubles} == {
@@ -121,8 +121,8 @@ async def test_an_operator_sees_sessions_receipts_and_cases_of_a_payment(
     payment, session = paid
     token = operator.bearer(await world.operator_token())
     path = f"/operator/payments/{ids.format_id(ids.PAYMENT, payment.id)}"
-    shown = (await operator.send("GET", path, headers=token)).json
-    [its] = shown["sessions"]
+    response = (await operator.send("GET", path, headers=token)).json
+    [its] = response["sessions"]
     assert (its["id"], its["reference"]) == (
         ids.format_id(ids.SESSION, session.id),
         session.reference,
@@ -130,8 +130,8 @@ async def test_an_operator_sees_sessions_receipts_and_cases_of_a_payment(
     assert [its[name] for name in ("provider", "chain", "token", "life", "outcome")] == [
         *("gateway_contract", "native", "NATIVED", "ended", "captured"),
     ]
-    receipts = [(receipt["disposition"], receipt["block"]) for receipt in shown["receipts"]]
+    receipts = [(receipt["disposition"], receipt["block"]) for receipt in response["receipts"]]
     assert receipts == [("credited", 7), ("duplicate", 8), ("duplicate", 9)]
-    assert [case["kind"] for case in shown["cases"]] == ["DOUBLE_PAYMENT", "DOUBLE_PAYMENT"]
-    assert shown["provider"] == "gateway_contract"
-    assert payment.checkout_id not in str(shown)
+    assert [case["kind"] for case in response["cases"]] == ["DOUBLE_PAYMENT", "DOUBLE_PAYMENT"]
+    assert response["provider"] == "gateway_contract"
+    assert payment.checkout_id not in str(response)

@@ -75,18 +75,18 @@ async def test_a_dispute_is_shown_with_the_gateways_report(api: Api) -> None:
     [("JPY", 500, "500"), ("KWD", 1234, "1.234"), ("EUR", 1, "0.01")],
 )
 async def test_amounts_have_the_decimals_of_their_currency(
-    api: Api, currency: str, amount_minor: int, shown: str
+    api: Api, currency: str, amount_minor: int, expected: str
 ) -> None:
     await paid_again(api, amount_minor, currency)
     [case] = (await listed(api)).json["data"]
-    assert (case["currency"], case["amount"]) == (currency, shown)
+    assert (case["currency"], case["amount"]) == (currency, expected)
 
 
 @pytest.mark.parametrize(
     ("decimals", "shown"), [(6, "25.5"), (18, "0.0000000000255"), (None, None)]
 )
 def test_chain_amounts_have_the_decimals_of_their_token(
-    decimals: int | None, shown: str | None
+    decimals: int | None, expected: str | None
 ) -> None:
     case = MerchantCase(
         id=uuid4(),
@@ -101,21 +101,21 @@ def test_chain_amounts_have_the_decimals_of_their_token(
         closed_at=None,
         dispute=None,
     )
-    assert format_case(case).get("amount") == shown
+    assert format_case(case).get("amount") == expected
 
 
 async def test_cases_are_paginated_newest_first(api: Api) -> None:
     assert (await listed(api)).json == {"data": []}
-    made = [await paid_again(api) for _ in range(5)]
-    found: list[str] = []
+    payment_ids = [await paid_again(api) for _ in range(5)]
+    case_ids: list[str] = []
     query = "?limit=2"
     for size in (2, 2, 1):
         answer = (await listed(api, query)).json
         assert len(answer["data"]) == size
-        found += [case["payment_id"] for case in answer["data"]]
+        case_ids += [case["payment_id"] for case in answer["data"]]
         query = f"?limit=2&cursor={answer.get('next_cursor')}"
     assert "next_cursor" not in answer
-    assert found == made[::-1]
+    assert case_ids == payment_ids[::-1]
 
 
 async def test_cases_can_be_filtered_by_status_kind_and_payment(api: Api) -> None:

@@ -135,8 +135,8 @@ async def test_a_callback_with_a_capture_is_never_deleted(world: World) -> None:
     await tell(world, world.id_generator.new_session_id(), declined())
     await world.move_clock(400 * 24 * 3600)
     assert await callback_store.delete_unmatched(world.database, 24, 10) == 1
-    [kept] = await world.rows("SELECT report FROM callback")
-    assert '"captured"' in kept["report"]
+    [row] = await world.rows("SELECT report FROM callback")
+    assert '"captured"' in row["report"]
 
 
 async def test_the_capture_pays_its_session_when_it_appears_and_the_case_is_closed(
@@ -233,19 +233,21 @@ async def test_a_capture_with_a_pending_refund_does_not_pay_a_session_that_appea
         world,
         lambda tx: refund_case(tx, row["id"], row["capture_id"], "Grace"),
     ) as first:
-        told = asyncio.create_task(world.report(payment, session_id, EXACT))
-        await wait_until_blocked(world, told)
+        task = asyncio.create_task(world.report(payment, session_id, EXACT))
+        await wait_until_blocked(world, task)
         await first.commit()
-        await told
+        await task
     assert (await world.read(payment)).payment.paid_at is None
     assert await captures(world) == [(None, False, 0)]
 
 
 async def test_concurrent_callbacks_for_an_unknown_capture_store_it_once(world: World) -> None:
     service, session_id = world.service, world.id_generator.new_session_id()
-    told = [VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")]
+    callbacks = [
+        VerifiedCallback(id=name, session_id=session_id, report=EXACT) for name in ("a", "b")
+    ]
     receipts = await asyncio.gather(
-        *(service.callback_receiver.receive(world.account_id, item, b"") for item in told)
+        *(service.callback_receiver.receive(world.account_id, item, b"") for item in callbacks)
     )
     assert all(receipt.is_new for receipt in receipts)
     assert len(await captures(world)) == len(await unknown_cases(world)) == 1

@@ -12,6 +12,6 @@ from tests.support.world import Api
 @pytest.fixture
 async def uses(api: Api) -> list[str]:
     """A program's input: the service, a key, a payment to refund and a buyer to deny."""
-    done = await paid(api)
+    payment = await paid(api)
     await api.world.perform(AddFraudRule(kind=FraudRuleKind.PAYER, value=DENIED))
-    return [api.base, api.world.api_key, done.json["id"], DENIED]
+    return [api.base, api.world.api_key, payment.json["id"], DENIED]

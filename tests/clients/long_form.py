@@ -66,8 +66,8 @@ def _java_client() -> tuple[Path, str]:
     before the client runs. Only a first run trusts the registry while the compiler runs.
     """
     package = "payintent.client"
-    named = f"invokerPackage={package},apiPackage={package}.api,modelPackage={package}.model"
-    folder = _generated("-g", "java", "--library", "native", f"--additional-properties={named}")
+    options = f"invokerPackage={package},apiPackage={package}.api,modelPackage={package}.model"
+    folder = _generated("-g", "java", "--library", "native", f"--additional-properties={options}")
     shutil.copy(HERE / "UseOpenapiGenerator.java", folder / "src" / "main" / "java")
     check_fetched(_FETCHED)
     run(*_MAVEN, "-Dmdep.outputFile=classpath", "compile", "dependency:build-classpath",
@@ -89,9 +89,9 @@ def _use_java(uses: list[str]) -> str:
 async def test_a_client_from_openapi_generator_covers_every_merchant_task(
     uses: list[str], use: Callable[[list[str]], str]
 ) -> None:
-    said = await asyncio.to_thread(use, uses)
-    print(said)  # useful in a manual run
-    check_what_was_done(json.loads(said))
+    output = await asyncio.to_thread(use, uses)
+    print(output)  # useful in a manual run
+    check_what_was_done(json.loads(output))
 
 
 def test_the_python_client_from_openapi_generator_type_checks() -> None:

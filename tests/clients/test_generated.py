@@ -23,16 +23,16 @@ async def test_a_client_from_openapi_python_client_covers_every_merchant_task(
     uses: list[str],
 ) -> None:
     folder = await asyncio.to_thread(python_client)
-    told = await asyncio.to_thread(run, PYTHON, "use_python.py", *uses, folder=folder)
-    check_what_was_done(json.loads(told))
+    output = await asyncio.to_thread(run, PYTHON, "use_python.py", *uses, folder=folder)
+    check_what_was_done(json.loads(output))
 
 
 async def test_a_client_from_openapi_typescript_covers_every_merchant_task(
     uses: list[str],
 ) -> None:
     folder = await asyncio.to_thread(typescript_client)
-    told = await asyncio.to_thread(run, node(), "use_typescript.mts", *uses, folder=folder)
-    check_what_was_done(json.loads(told))
+    output = await asyncio.to_thread(run, node(), "use_typescript.mts", *uses, folder=folder)
+    check_what_was_done(json.loads(output))
 
 
 def test_a_client_from_openapi_python_client_type_checks() -> None:

@@ -32,25 +32,25 @@ def main(base: str, key: str, paid: str, denied_payer: str) -> None:
     assert denied.status == 200, denied.status
 
     payment = payments.get_payment(created.id)
-    listed = payments.list_payments(
+    result = payments.list_payments(
         status=PaymentStatus.PENDING, created_from=payment.created_at, limit=10
     )
     cancelled = payments.cancel_payment(created.id)
 
     part = CreateRefund(amount="90.00", reason="one page is torn")
     refund = payments.create_refund(str(uuid4()), paid, create_refund=part)
-    seen = payments.get_refund(refund.id)
+    stored_refund = payments.get_refund(refund.id)
 
     saw: dict[str, str | list[str]] = {
         "created": created.id,
         "denied": json.loads(denied.data)["fds"]["code"],
         "amount": payment.amount,
         "order": payment.metadata["order_id"],
-        "listed": [found.id for found in listed.data],
+        "listed": [item.id for item in result.data],
         "cancelled": cancelled.status,
         "again": refused_cancel(payments, created.id),
-        "refund": seen.id,
-        "refunded": seen.amount,
+        "refund": stored_refund.id,
+        "refunded": stored_refund.amount,
     }
     print(json.dumps(saw))
 

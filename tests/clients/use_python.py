@@ -48,13 +48,13 @@ def main(base: str, key: str, paid: str, denied_payer: str) -> None:
 
     payment = get_payment.sync(created.id, client=client)
     assert isinstance(payment, Payment)
-    listed = list_payments.sync(
+    page = list_payments.sync(
         client=client,
         status=PaymentStatus.PENDING,
         created_from=payment.created_at,
         limit=10,
     )
-    assert isinstance(listed, PaymentList)
+    assert isinstance(page, PaymentList)
     cancelled = cancel_payment.sync(created.id, client=client)
     assert isinstance(cancelled, Cancelled)
     again = cancel_payment.sync(created.id, client=client)
@@ -63,19 +63,19 @@ def main(base: str, key: str, paid: str, denied_payer: str) -> None:
     part = CreateRefund(amount="90.00", reason="one page is torn")
     refund = create_refund.sync(paid, client=client, body=part, idempotency_key=str(uuid4()))
     assert isinstance(refund, Refund)
-    seen = get_refund.sync(refund.id, client=client)
-    assert isinstance(seen, Refund)
+    stored_refund = get_refund.sync(refund.id, client=client)
+    assert isinstance(stored_refund, Refund)
 
     saw: dict[str, str | list[str]] = {
         "created": created.id,
         "denied": denied.fds.code,
         "amount": payment.amount,
         "order": str(payment.metadata["order_id"]),
-        "listed": [found.id for found in listed.data],
+        "listed": [item.id for item in page.data],
         "cancelled": cancelled.status,
         "again": again.code.value,
-        "refund": seen.id,
-        "refunded": seen.amount,
+        "refund": stored_refund.id,
+        "refunded": stored_refund.amount,
     }
     print(json.dumps(saw))
 

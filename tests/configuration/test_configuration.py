@@ -360,8 +360,8 @@ tax_rates:
     assert [step.subject for step in first] == ["tax_rates TH", "tax_rates JP"]
     approvals = [step.approval_id for step in first]
     assert [
-        f"[pending approval: {one}]" in str(step)
-        for one, step in zip(approvals, await production.plan(text), strict=True)
+        f"[pending approval: {approval}]" in str(step)
+        for approval, step in zip(approvals, await production.plan(text), strict=True)
     ] == [True, True]
     assert [step.approval_id for step in await production.apply(text)] == approvals
     assert len(await world.perform(ListApprovals())) == 2
@@ -454,11 +454,11 @@ async def test_a_file_that_two_people_apply_concurrently_is_applied_once(
 ) -> None:
     text = "version: 1\nfraud_rules:\n- {kind: PAYER, value: buyer-7, code: STOLEN}\n"
     steps = await here.plan(text)
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(here.apply_steps(text, steps) for _ in range(3)), return_exceptions=True
     )
-    assert [item for item in done if not isinstance(item, RefusedError)] == [[]]
-    assert {item.code for item in done if isinstance(item, RefusedError)} == {ErrorCode.CONFLICT}
+    assert [item for item in results if not isinstance(item, RefusedError)] == [[]]
+    assert {item.code for item in results if isinstance(item, RefusedError)} == {ErrorCode.CONFLICT}
     assert await here.plan(text) == []
 
 

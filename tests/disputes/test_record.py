@@ -28,7 +28,7 @@ DUE = datetime(2026, 12, 1, 12, tzinfo=UTC)
 
 def report(payment: Payment, **changes: Any) -> DisputeReport:
     """Dispute the full amount of a payment of 1590.00 THB."""
-    opened = DisputeReport(
+    dispute_report = DisputeReport(
         reference=f"du-{payment.id}",
         capture=f"cap-{payment.id}",
         state=DisputeState.OPEN,
@@ -38,7 +38,7 @@ def report(payment: Payment, **changes: Any) -> DisputeReport:
         reason="fraudulent",
         respond_by=DUE,
     )
-    return replace(opened, **changes)
+    return replace(dispute_report, **changes)
 
 
 async def hear(world: World, dispute: DisputeReport, name: str | None = None) -> CallbackResult:
@@ -62,8 +62,8 @@ async def test_a_dispute_opens_a_case_with_amount_reason_deadline_and_reference(
     assert (case.kind, case.payment_id) == ("DISPUTE", ids.format_id(ids.PAYMENT, payment.id))
     assert (case.amount_minor, case.currency) == ("50000", "THB")
     assert case.dispute is not None
-    told = (case.dispute.reference, case.dispute.reason, case.dispute.respond_by)
-    assert told == (f"du-{payment.id}", "fraudulent", DUE)
+    fields = (case.dispute.reference, case.dispute.reason, case.dispute.respond_by)
+    assert fields == (f"du-{payment.id}", "fraudulent", DUE)
     assert (case.dispute.state, case.dispute.funds) == ("open", "withdrawn")
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
@@ -140,8 +140,8 @@ async def test_refunded_money_can_still_be_disputed(world: World) -> None:
     await asked(world, payment, "1000.00")
     await work(world)
     await hear(world, report(payment))
-    seen = (await world.read(payment)).payment
-    assert (seen.status, str(seen.refunded_amount)) == (
+    stored_payment = (await world.read(payment)).payment
+    assert (stored_payment.status, str(stored_payment.refunded_amount)) == (
         "PARTIALLY_REFUNDED",
         "1000.000000000000000000",
     )

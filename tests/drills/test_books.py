@@ -80,8 +80,8 @@ SECOND = Page(opening=100, moved=50, closing=150, lines=[(B, 50)])
 def test_statements_are_clean_if_each_entry_is_in_one_and_the_sums_match_the_balance(
     pages: list[Page], balance: int, wrong: dict[str, int]
 ) -> None:
-    found = judge_pages(pages, OWED, balance)
-    counted = ("torn", "unsummed", "doubled", "unknown", "unbalanced")
-    assert {name: getattr(found, name) for name in counted if getattr(found, name)} == wrong
-    assert found.is_clean == (not wrong)
-    assert add_up([found, PagesVerdict(torn=1)]).torn == found.torn + 1
+    verdict = judge_pages(pages, OWED, balance)
+    errors = ("torn", "unsummed", "doubled", "unknown", "unbalanced")
+    assert {name: getattr(verdict, name) for name in errors if getattr(verdict, name)} == wrong
+    assert verdict.is_clean == (not wrong)
+    assert add_up([verdict, PagesVerdict(torn=1)]).torn == verdict.torn + 1

@@ -27,20 +27,20 @@ def test_a_correct_run_has_no_findings() -> None:
 
 
 def test_an_acknowledged_payment_that_is_not_stored_is_lost() -> None:
-    found = judge(CALLS, STORED[1:], ["pi_2"], ["pi_2"])
-    assert (found.lost, found.doubled, found.missing) == ({"pi_1"}, set(), set())
+    verdict = judge(CALLS, STORED[1:], ["pi_2"], ["pi_2"])
+    assert (verdict.lost, verdict.doubled, verdict.missing) == ({"pi_1"}, set(), set())
 
 
 def test_an_acknowledged_cancellation_that_is_not_stored_is_lost() -> None:
     back = [STORED[0], StoredPayment("pi_2", "k2", "PENDING")]
-    found = judge(CALLS, back, ["pi_2"], ["pi_2"])
-    assert found.lost == {"pi_2"}
+    verdict = judge(CALLS, back, ["pi_2"], ["pi_2"])
+    assert verdict.lost == {"pi_2"}
 
 
 def test_two_payments_with_the_same_key_are_a_duplicate() -> None:
     twice = [*STORED, StoredPayment("pi_3", "k1", "PENDING")]
-    found = judge(CALLS, twice, ["pi_2"], ["pi_2"])
-    assert (found.lost, found.doubled, found.missing) == (set(), {"k1"}, set())
+    verdict = judge(CALLS, twice, ["pi_2"], ["pi_2"])
+    assert (verdict.lost, verdict.doubled, verdict.missing) == (set(), {"k1"}, set())
 
 
 def test_two_responses_to_the_same_key_with_different_payments_are_a_duplicate() -> None:
@@ -54,8 +54,8 @@ def test_two_events_of_the_same_payment_are_a_duplicate() -> None:
 
 def test_an_event_that_is_not_stored_or_not_delivered_is_missing() -> None:
     for events, delivered in (([], ["pi_2"]), (["pi_2"], [])):
-        found = judge(CALLS, STORED, events, delivered)
-        assert (found.lost, found.doubled, found.missing) == (set(), set(), {"pi_2"})
+        verdict = judge(CALLS, STORED, events, delivered)
+        assert (verdict.lost, verdict.doubled, verdict.missing) == (set(), set(), {"pi_2"})
 
 
 def test_a_cancellation_without_a_response_needs_an_event_if_it_took_effect() -> None:
@@ -74,8 +74,8 @@ def test_a_create_without_a_response_may_be_stored_at_most_once() -> None:
         ([*STORED, once], set()),
         ([*STORED, once, again], {"k3"}),
     ):
-        found = judge(silent, stored, ["pi_2"], ["pi_2"])
-        assert (found.lost, found.doubled) == (set(), doubled)
+        verdict = judge(silent, stored, ["pi_2"], ["pi_2"])
+        assert (verdict.lost, verdict.doubled) == (set(), doubled)
 
 
 def _every_second(outcome: str, start: int, end: int) -> list[Call]:

@@ -31,7 +31,7 @@ def test_a_user_other_than_root_is_refused(monkeypatch: pytest.MonkeyPatch) -> N
 
 
 def test_an_unknown_fault_is_refused_with_the_names_of_all_faults() -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "drills.ha", "--only", "freeze,earthquake"],
         cwd=ROOT,
         capture_output=True,
@@ -39,6 +39,6 @@ def test_an_unknown_fault_is_refused_with_the_names_of_all_faults() -> None:
         timeout=90,
         check=False,
     )
-    assert done.returncode == 2
-    assert "unknown faults: earthquake" in done.stderr
-    assert all(fault.name in done.stderr for fault in FAULTS)
+    assert result.returncode == 2
+    assert "unknown faults: earthquake" in result.stderr
+    assert all(fault.name in result.stderr for fault in FAULTS)

@@ -57,12 +57,12 @@ def test_a_payer_rule_matches_only_the_exact_payer_uid() -> None:
     ],
 )
 def test_an_email_rule_matches_an_address_or_a_domain_case_insensitively(
-    listed: str, met: list[str], passed: list[str | None]
+    value: str, met: list[str], passed: list[str | None]
 ) -> None:
     for email in met:
-        assert _denies(_rule("EMAIL", listed), email=email), email
+        assert _denies(_rule("EMAIL", value), email=email), email
     for email in passed:
-        assert not _denies(_rule("EMAIL", listed), email=email), email
+        assert not _denies(_rule("EMAIL", value), email=email), email
 
 
 @pytest.mark.parametrize(
@@ -78,12 +78,12 @@ def test_an_email_rule_matches_an_address_or_a_domain_case_insensitively(
     ],
 )
 def test_an_address_rule_matches_its_network(
-    listed: str, met: list[str], passed: list[str | None]
+    value: str, met: list[str], passed: list[str | None]
 ) -> None:
     for address in met:
-        assert _denies(_rule("ADDRESS", listed), address=address), address
+        assert _denies(_rule("ADDRESS", value), address=address), address
     for address in passed:
-        assert not _denies(_rule("ADDRESS", listed), address=address), address
+        assert not _denies(_rule("ADDRESS", value), address=address), address
 
 
 @pytest.mark.parametrize("kind", ["PAYER_VELOCITY", "ADDRESS_VELOCITY"])
@@ -120,8 +120,8 @@ def test_a_rule_of_another_merchant_does_not_apply() -> None:
         for number, merchant_id in enumerate((2, 1, None), 1)
     ]
     book = FraudRuleSet(velocities)
-    found = book.list_velocity_rules(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
-    assert {rule.id for rule in found} == {2, 3}
+    velocity_rules = book.list_velocity_rules(FraudRuleKind.PAYER_VELOCITY, _MERCHANT)
+    assert {rule.id for rule in velocity_rules} == {2, 3}
     assert book.list_velocity_rules(FraudRuleKind.ADDRESS_VELOCITY, _MERCHANT) == []
     assert not _denies(velocities[0], counts={1: 9})
 

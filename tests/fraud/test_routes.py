@@ -36,23 +36,23 @@ async def remove(api: Api, rule: FraudRule) -> None:
 def fds(answer: Answer) -> dict[str, Any]:
     """Return a denial's fields, and check the envelope in section 7.4."""
     assert (answer.status, list(answer.json)) == (200, ["fds"]), answer.body
-    told = answer.json["fds"]
-    assert list(told) == ["outcome", "code", "message", "risk_level", "risk_score", "rule"]
-    assert told["outcome"] == "DENY"
-    return told
+    denial = answer.json["fds"]
+    assert list(denial) == ["outcome", "code", "message", "risk_level", "risk_score", "rule"]
+    assert denial["outcome"] == "DENY"
+    return denial
 
 
 def edge(country: str | None = None, address: str | None = None) -> dict[str, str]:
     """Return a trusted edge's headers about a viewer."""
-    known = {"CloudFront-Viewer-Country": country, "X-Forwarded-For": address}
-    given = {name: value for name, value in known.items() if value is not None}
-    return {"X-Edge-Secret": "edge-secret"} | given
+    values = {"CloudFront-Viewer-Country": country, "X-Forwarded-For": address}
+    headers = {name: value for name, value in values.items() if value is not None}
+    return {"X-Edge-Secret": "edge-secret"} | headers
 
 
 async def decisions(api: Api) -> list[tuple[str | None, int]]:
     """List the denials with their rules, oldest first."""
-    listed = await api.world.perform(ListFraudDecisions(limit=100))
-    return [(item.payment_id, item.rule_id) for item in reversed(listed)]
+    fraud_decisions = await api.world.perform(ListFraudDecisions(limit=100))
+    return [(item.payment_id, item.rule_id) for item in reversed(fraud_decisions)]
 
 
 async def test_a_denied_create_gets_only_the_fds_object_and_stores_no_payment(api: Api) -> None:
@@ -87,8 +87,8 @@ async def test_a_create_is_screened_by_the_fields_that_the_merchant_sent(api: Ap
     assert (await api.create(country="FR", payer_email="a@good.example")).status == 201
     headers = api.bearer() | edge("DE", "192.0.2.7") | {"Idempotency-Key": str(uuid4())}
     body = {"currency": "THB", "amount": "10", "payer_uid": "buyer-1"}
-    sent = await api.send("POST", "/v1/payments", json=body, headers=headers)
-    assert sent.status == 201  # the location of the merchant's server is not a risk
+    response = await api.send("POST", "/v1/payments", json=body, headers=headers)
+    assert response.status == 201  # the location of the merchant's server is not a risk
 
 
 async def test_validation_errors_take_precedence_over_screening(api: Api) -> None:
@@ -213,10 +213,10 @@ async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -
 
     assert "quote" in (await chooses(0, "192.0.2.7")).json
     assert "quote" in (await chooses(0, "192.0.2.7")).json  # a method change counts as well
-    asked = len(api.world.gateway.created)
+    created_before = len(api.world.gateway.created)
     assert fds(await chooses(1, "::ffff:192.0.2.7"))["rule"] == f"address_velocity:{rule.id}"
     assert (await payment_of(api, created[1])).status == "PENDING"
-    assert len(api.world.gateway.created) == asked
+    assert len(api.world.gateway.created) == created_before
     assert "quote" in (await chooses(1, "192.0.2.8")).json
     for address in ("2001:db8:0:1::1", "2001:db8:0:1::2"):
         assert "quote" in (await chooses(2, address)).json
@@ -228,10 +228,10 @@ async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -
     fds(await chooses(1, "192.0.2.7"))
     await api.world.move_clock(3700)
     assert "quote" in (await chooses(1, "192.0.2.7")).json
-    kept = await api.world.rows(
+    rows = await api.world.rows(
         "SELECT DISTINCT octet_length(address_digest) AS n FROM buyer_attempt"
     )
-    assert [row["n"] for row in kept] == [32]  # a keyed digest instead of the address
+    assert [row["n"] for row in rows] == [32]  # a keyed digest instead of the address
 
 
 async def test_concurrent_selections_cannot_exceed_an_addresss_limit(
@@ -275,20 +275,20 @@ async def test_every_checkout_route_denies_without_leaking_data(api: Api) -> Non
     checkout_id = created.json["checkout_id"]
     before = (await api.get(created.json["id"])).body
     rule = await add(api, "COUNTRY", "DE")
-    told = set()
+    bodies = set()
     for method, path, body in ROUTES:
-        sent = {} if body is None else {"json": body}
-        answer = await api.send(method, path.format(checkout_id), headers=edge("DE"), **sent)
+        options = {} if body is None else {"json": body}
+        answer = await api.send(method, path.format(checkout_id), headers=edge("DE"), **options)
         assert fds(answer)["rule"] == f"country:{rule.id}", path
         assert answer.headers.getall("Cache-Control") == ["no-store"]
-        told.add(answer.body)
-    assert len(told) == 1
+        bodies.add(answer.body)
+    assert len(bodies) == 1
     for method, path in PAGES:
         page = await api.send(method, path.format(checkout_id), headers=edge("DE"))
         assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
-        told.add(page.body)
+        bodies.add(page.body)
     for text in ("1590", "THB", "Nimbus", "A-1", "secret@", "buyer-1", checkout_id, "pay_"):
-        assert not [item for item in told if text.encode() in item], text
+        assert not [item for item in bodies if text.encode() in item], text
     assert (await api.get(created.json["id"])).body == before
     assert api.world.gateway.created == []
     assert (await payment_of(api, created)).payer_email == "secret@example.com"
@@ -301,13 +301,13 @@ async def test_every_checkout_route_denies_without_leaking_data(api: Api) -> Non
 
 async def test_a_checkout_is_screened_by_payer_and_address_in_every_status(api: Api) -> None:
     created = [await api.create(payer_uid=f"buyer-{number}") for number in range(4)]
-    for one, status in zip(created, ("PENDING", "PROCESSING", "PAID", "CANCELLED"), strict=True):
-        await bring_to(api, one, status)
+    for answer, status in zip(created, ("PENDING", "PROCESSING", "PAID", "CANCELLED"), strict=True):
+        await bring_to(api, answer, status)
     rules = [await add(api, "PAYER", f"buyer-{number}") for number in range(4)]
-    for one, rule in zip(created, rules, strict=True):
-        assert fds(await view(api, one))["rule"] == f"payer:{rule.id}"
+    for answer, rule in zip(created, rules, strict=True):
+        assert fds(await view(api, answer))["rule"] == f"payer:{rule.id}"
         await remove(api, rule)
-        assert "fds" not in (await view(api, one)).json
+        assert "fds" not in (await view(api, answer)).json
     await add(api, "ADDRESS", "192.0.2.0/24")
     path = f"/v1/checkout/{created[0].json['checkout_id']}"
     assert fds(await api.send("GET", path, headers=edge(None, "192.0.2.9")))

@@ -119,10 +119,12 @@ async def test_concurrent_requests_share_a_failed_read(world: World) -> None:
     brief = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.1})
     ended = Database(brief)
     await ended.close()
-    known = PolicyCache(ended, 1.0)
-    told = await asyncio.gather(*(known.get_rules() for _ in range(20)), return_exceptions=True)
-    assert {type(item) for item in told} == {StorageUnavailableError}
-    assert len({id(item) for item in told}) == 1
+    policy_cache = PolicyCache(ended, 1.0)
+    results = await asyncio.gather(
+        *(policy_cache.get_rules() for _ in range(20)), return_exceptions=True
+    )
+    assert {type(item) for item in results} == {StorageUnavailableError}
+    assert len({id(item) for item in results}) == 1
 
 
 async def test_a_read_continues_if_the_first_caller_is_cancelled(

@@ -125,14 +125,14 @@ async def test_the_number_of_selections_is_limited_but_the_payment_can_still_be_
     payment = await world.create()
     for number in range(SELECTIONS_MAX):
         selected = await world.select(payment, (world.card, world.transfer)[number % 2])
-    asked = len(world.gateway.inquired)
+    inquiries = len(world.gateway.inquired)
     for _ in range(2):
         with pytest.raises(RefusedError, match="selected at most 20 times") as refused:
             await world.select(payment)
         assert refused.value.code is ErrorCode.RATE_LIMITED
         assert 1 <= (refused.value.retry_after_s or 0) <= 1800
     assert len(world.gateway.created) == SELECTIONS_MAX
-    assert len(world.gateway.inquired) == asked
+    assert len(world.gateway.inquired) == inquiries
     await world.report(payment, selected.session.id, captured(159000))
     assert await world.status(payment) == "PAID"
 
@@ -274,12 +274,12 @@ async def test_throttled_calls_are_counted_by_channel_and_timeouts_are_not(
 ) -> None:
     health = GatewayHealth(world.database)
     before = {channel: throttled(channel) for channel in GatewayChannel}
-    account, said = world.account_id, SessionReport(state=GatewaySessionState.OPEN)
-    for answer in (THROTTLED, SILENT, said, THROTTLED, SILENT):
+    account, report = world.account_id, SessionReport(state=GatewaySessionState.OPEN)
+    for answer in (THROTTLED, SILENT, report, THROTTLED, SILENT):
         await health.record_result(account, GatewayChannel.SESSIONS, answer)
     await health.record_result(account, GatewayChannel.REFUNDS, THROTTLED)
-    counted = {channel: throttled(channel) - before[channel] for channel in GatewayChannel}
-    assert counted == {GatewayChannel.SESSIONS: 2, GatewayChannel.REFUNDS: 1}
+    increases = {channel: throttled(channel) - before[channel] for channel in GatewayChannel}
+    assert increases == {GatewayChannel.SESSIONS: 2, GatewayChannel.REFUNDS: 1}
 
 
 async def test_throttling_does_not_hide_timeouts(world: World) -> None:

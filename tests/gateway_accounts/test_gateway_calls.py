@@ -142,12 +142,12 @@ async def test_gateway_requests_appear_in_the_timeline_of_their_payment(world: W
     payment, other = await world.create(), await world.create()
     await world.select(payment)
     await world.service.accounts.log.flush()
-    shown = await world.perform(ShowPayment(payment_id=_name(payment)))
-    [asked] = [entry for entry in shown["timeline"] if entry.what == "gateway-call"]
+    result = await world.perform(ShowPayment(payment_id=_name(payment)))
+    [call] = [entry for entry in result["timeline"] if entry.what == "gateway-call"]
     begun = f"create_session at account {world.account_id}: answered, "
-    assert asked.text.startswith(begun)
-    shown = await world.perform(ShowPayment(payment_id=_name(other)))
-    assert [entry.what for entry in shown["timeline"]] == ["created"]
+    assert call.text.startswith(begun)
+    result = await world.perform(ShowPayment(payment_id=_name(other)))
+    assert [entry.what for entry in result["timeline"]] == ["created"]
 
 
 @pytest.mark.parametrize("padding", [0, 285])
@@ -155,8 +155,8 @@ async def test_card_numbers_are_masked_in_stored_gateway_messages(
     world: World, padding: int
 ) -> None:
     payment, log = await world.create(), world.service.accounts.log
-    said = f"{'-' * padding} card 4242 4242 4242 4242 is \0 refused"
-    log.add(about(payment, world.account_id), SessionRejected(detail=said), log.now_s())
+    detail = f"{'-' * padding} card 4242 4242 4242 4242 is \0 refused"
+    log.add(about(payment, world.account_id), SessionRejected(detail=detail), log.now_s())
     await log.flush()
     [error] = await errors(world)
     assert error.detail == f"{'-' * padding} card 424242******4242 is ? refused"[:300]

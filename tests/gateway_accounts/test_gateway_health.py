@@ -324,9 +324,11 @@ async def test_two_processes_that_detect_an_outage_concurrently_record_it_once(
 
 
 async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
-    seen = await world.read(payment)
+    stored = await world.read(payment)
     ask = QuoteQuery(restrictions=await service.policies.get_restrictions())
-    quote_list = await list_quotes(service.database, service.merchants, service.accounts, seen, ask)
+    quote_list = await list_quotes(
+        service.database, service.merchants, service.accounts, stored, ask
+    )
     return [quote.payment_method_id for quote in quote_list.quotes]
 
 
@@ -369,12 +371,12 @@ async def test_after_the_pause_one_buyer_probes_and_the_rest_are_refused_without
 ) -> None:
     world.service.accounts.health = GatewayHealth(world.database, clock.monotonic)
     await silent_selections(world)
-    made = [await world.create() for _ in range(4)]
+    payments = [await world.create() for _ in range(4)]
     await clock.move(PAUSE_S * 1000)
     world.gateway.created.clear()
     world.gateway.asked.clear()
     world.gateway.answer_create, world.gateway.hold = accept, asyncio.Event()
-    tasks = [asyncio.create_task(world.select(item)) for item in made]
+    tasks = [asyncio.create_task(world.select(item)) for item in payments]
     await world.gateway.asked.wait()
     done, waiting = await asyncio.wait(
         tasks, timeout=PATIENCE_S, return_when=asyncio.FIRST_EXCEPTION
@@ -388,7 +390,9 @@ async def test_after_the_pause_one_buyer_probes_and_the_rest_are_refused_without
     [first] = waiting
     assert (await first).payment.status == "PROCESSING"
     assert len(world.gateway.created) == 1
-    assert (await world.select(made[-1] if first is tasks[0] else made[0])).payment.session_id
+    assert (
+        await world.select(payments[-1] if first is tasks[0] else payments[0])
+    ).payment.session_id
 
 
 @pytest.mark.usefixtures("clock")
@@ -419,8 +423,8 @@ async def test_refunds_wait_during_an_outage_and_continue_after_it(
     world: World, clock: StoppedClock
 ) -> None:
     await auto_refund(world, on=False)
-    made = [await paid(world) for _ in range(FAILURES_MAX + 2)]
-    for payment in made:
+    payments = [await paid(world) for _ in range(FAILURES_MAX + 2)]
+    for payment in payments:
         await asked(world, payment)
     world.gateway.answer_refund = GONE
     await work(world)
@@ -429,7 +433,9 @@ async def test_refunds_wait_during_an_outage_and_continue_after_it(
     async with asyncio.timeout(
         PATIENCE_S
     ):  # this process checks once per second whether the outage is over
-        while {await world.status(payment) for payment in made} != {"REFUNDED"}:
+        while {await world.status(payment) for payment in payments} != {"REFUNDED"}:
             await clock.move(round(UNSENT_DELAY_MAX_S * 1000) + 1)
             await work(world)
-    assert len({refund.refund_id for refund in world.gateway.refunds[FAILURES_MAX:]}) == len(made)
+    assert len({refund.refund_id for refund in world.gateway.refunds[FAILURES_MAX:]}) == len(
+        payments
+    )

@@ -46,8 +46,8 @@ def name(payment: Payment) -> str:
 
 
 async def timeline(world: World, payment: Payment) -> list[TimelineEntry]:
-    shown = await world.perform(ShowPayment(payment_id=name(payment)))
-    entries = shown["timeline"]
+    result = await world.perform(ShowPayment(payment_id=name(payment)))
+    entries = result["timeline"]
     assert [entry.at for entry in entries] == sorted(entry.at for entry in entries)
     return entries
 
@@ -56,8 +56,8 @@ def whats(entries: list[TimelineEntry]) -> list[str]:
     return [entry.what for entry in entries]
 
 
-def one(entries: list[TimelineEntry], what: str) -> TimelineEntry:
-    [entry] = [entry for entry in entries if entry.what == what]
+def one(entries: list[TimelineEntry], kind: str) -> TimelineEntry:
+    [entry] = [entry for entry in entries if entry.what == kind]
     return entry
 
 
@@ -104,16 +104,16 @@ async def test_the_timeline_shows_a_gateway_payment_from_creation_to_refund(worl
         "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks",
         "attempt 2: delivered, HTTP 200, 12 ms, https://shop.example.com/hooks",
     ]
-    asked = one(entries, "refund")
-    assert (asked.id, asked.who, asked.text) == (refund.id, "Ada", "590.00 THB, a page")
+    request = one(entries, "refund")
+    assert (request.id, request.who, request.text) == (refund.id, "Ada", "590.00 THB, a page")
     assert one(entries, "refund-ended").text.startswith("SUCCEEDED, reference")
     by_operators = [(entry.who, entry.text) for entry in entries if entry.what == "operator"]
     assert by_operators == [
         ("Ada", "webhooks.replay: ticket 7"),
         ("Ada", "payment.refund: ticket 7"),
     ]
-    shown = await world.perform(ShowEvent(event_id=event["id"]))
-    assert [(made.number, made.url, made.answer) for made in shown.attempts] == [
+    result = await world.perform(ShowEvent(event_id=event["id"]))
+    assert [(made.number, made.url, made.answer) for made in result.attempts] == [
         (1, "https://shop.example.com/hooks", "try later"),
         (2, "https://shop.example.com/hooks", "try later"),
     ]
@@ -125,10 +125,10 @@ async def test_the_timeline_shows_a_chain_payment_posted_detected_and_final(worl
     log = log_of(session)
     async with world.database.transaction() as tx:
         await pending_transfers.add_posted_hash(tx, session.id, log.tx_hash, "pay")
-    seen = pending_transfers.PendingTransfer(
+    pending_transfer = pending_transfers.PendingTransfer(
         tx_hash=bytes(32), log_index=0, session_id=session.id, exact=True, block=6
     )
-    await pending_transfers.save_pending(world.database, "native", [seen])
+    await pending_transfers.save_pending(world.database, "native", [pending_transfer])
     await pending_transfers.mark_gone(world.database, "native", [bytes(32)])
     await record_final_logs(world, log)
     entries = await timeline(world, payment)
@@ -164,8 +164,8 @@ async def test_the_timeline_shows_cases_and_disputes_and_the_person_who_closed_t
     )
     entries = await timeline(world, payment)
     assert one(entries, "failed").text == "AMOUNT_MISMATCH"
-    opened = [entry.text for entry in entries if entry.what == "case"]
-    assert sorted(opened) == ["AMOUNT_MISMATCH", "DISPUTE"]
+    texts = [entry.text for entry in entries if entry.what == "case"]
+    assert sorted(texts) == ["AMOUNT_MISMATCH", "DISPUTE"]
     assert one(entries, "dispute").text == "1,000.00 THB, fraudulent, reference dp_1"
     assert one(entries, "dispute-now").text == "open, funds withdrawn"
     closed = one(entries, "case-closed")
@@ -189,8 +189,8 @@ async def test_an_approved_operation_names_both_people(world: World) -> None:
         approval_id = ids.format_id(ids.APPROVAL, proposal.id)
         await world.service.run_operation(Approve(approval_id=approval_id), ALAN)
     entries = await timeline(world, payment)
-    done = [(entry.who, entry.text) for entry in entries if entry.what == "operator"]
-    assert sorted(done) == [
+    changes = [(entry.who, entry.text) for entry in entries if entry.what == "operator"]
+    assert sorted(changes) == [
         ("Ada", "approval.propose: ticket 7"),
         ("Ada", "payment.end: ticket 7"),
         ("Alan", "approval.approve: agreed"),
@@ -229,6 +229,6 @@ async def test_the_timeline_includes_denials_of_fraud_screening(world: World) ->
 
 async def test_the_checkout_id_is_masked_and_no_secrets_are_shown(world: World) -> None:
     payment = await paid(world)
-    shown = await world.perform(ShowPayment(payment_id=name(payment)))
-    assert payment.checkout_id not in repr(shown)
-    assert world.signing_secret not in repr(shown)
+    result = await world.perform(ShowPayment(payment_id=name(payment)))
+    assert payment.checkout_id not in repr(result)
+    assert world.signing_secret not in repr(result)

@@ -104,11 +104,11 @@ async def test_a_batch_has_the_same_results_as_separate_selections_in_one_transa
 ) -> None:
     quote = await quote_of(world)
     payments = [await world.create() for _ in range(5)]
-    wanted = [
+    expected = [
         selection(payment, quote, return_url=f"https://shop.test/{n}", payer_email=f"{n}@x.test")
         for n, payment in enumerate(payments)
     ]
-    stored = await store(world, quote, wanted)
+    stored = await store(world, quote, expected)
     assert [session.payment_id for session in stored] == [payment.id for payment in payments]
     assert await transactions(world, "session", [session.id for session in stored]) == 1
     for n, (payment, session) in enumerate(zip(payments, stored, strict=True)):
@@ -135,14 +135,14 @@ async def test_each_selection_of_a_batch_has_its_own_result(world: World) -> Non
     for _ in range(SELECTIONS_MAX):
         await world.select(used_up)
     [other] = await store(world, quote, [selection(under_way, quote)])
-    chosen = (good, ended, elapsed, used_up, under_way, last)
+    payments = (good, ended, elapsed, used_up, under_way, last)
     emails = [f"{n}@x.test" for n in range(6)]
     outcomes = await store(
         world,
         quote,
         [
             selection(payment, quote, payer_email=email)
-            for payment, email in zip(chosen, emails, strict=True)
+            for payment, email in zip(payments, emails, strict=True)
         ],
     )
     assert [refused_with(outcome) for outcome in outcomes[1:5]] == [
@@ -153,8 +153,8 @@ async def test_each_selection_of_a_batch_has_its_own_result(world: World) -> Non
     ]
     assert [outcomes[n].payment_id for n in (0, 5)] == [good.id, last.id]
     assert await transactions(world, "session", [outcomes[0].id, outcomes[5].id]) == 1
-    kept = [(await world.read(payment)).payment.payer_email for payment in chosen]
-    assert kept == [emails[0], *[payment.payer_email for payment in chosen[1:5]], emails[5]]
+    kept = [(await world.read(payment)).payment.payer_email for payment in payments]
+    assert kept == [emails[0], *[payment.payer_email for payment in payments[1:5]], emails[5]]
     rows = await world.rows("SELECT id FROM session WHERE payment_id = $1", under_way.id)
     assert [row["id"] for row in rows] == [other.id]
 
@@ -258,8 +258,8 @@ async def test_each_gateway_response_of_a_batch_has_its_own_result(world: World)
         None,
     ]
     assert (selected[0].payment.status, selected[0].session.status) == ("PROCESSING", "open")
-    written = [session.id for session in (right, rejected, silent, unsent, paid, elapsed)]
-    assert await transactions(world, "session", written) == 1
+    ids = [session.id for session in (right, rejected, silent, unsent, paid, elapsed)]
+    assert await transactions(world, "session", ids) == 1
 
 
 async def test_a_batch_closes_the_sessions_that_its_selections_replace(world: World) -> None:
@@ -326,5 +326,5 @@ async def test_a_buyer_who_disconnects_during_the_batch_does_not_affect_the_rest
 
 async def payment_of(world: World, session: Session) -> Payment:
     [row] = await world.rows("SELECT checkout_id FROM payment WHERE id = $1", session.payment_id)
-    found = await world.service.payment_lookup.find_checkout_payment(row["checkout_id"])
-    return found.payment
+    checkout_payment = await world.service.payment_lookup.find_checkout_payment(row["checkout_id"])
+    return checkout_payment.payment

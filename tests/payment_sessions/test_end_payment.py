@@ -84,9 +84,9 @@ async def test_two_people_end_a_payment_with_an_event_and_a_case(
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=waiting), ADA)
     assert await world.events(payment) == []
-    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
-    assert "changes from PROCESSING to EXPIRED" in shown.changes[0]
-    assert shown.changes[1].startswith("native is not watched: 0 transactions")
+    approval = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
+    assert "changes from PROCESSING to EXPIRED" in approval.changes[0]
+    assert approval.changes[1].startswith("native is not watched: 0 transactions")
     approved = await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert approved.result["status"] == await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
@@ -181,15 +181,15 @@ async def test_two_people_end_a_payment_of_an_unreachable_gateway_with_a_case(
     await world.rows(_GONE[gone])
     waiting = await propose(world, payment)
     assert await world.status(payment) == "PROCESSING"
-    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
-    assert "fake" in shown.changes[1] or "gone" in shown.changes[1]
+    approval = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
+    assert "fake" in approval.changes[1] or "gone" in approval.changes[1]
     approved = await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert approved.result["status"] == await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
     [case] = await world.rows("SELECT id, kind, status, note FROM money_case")
     assert approved.result["case_id"] == ids.format_id(ids.CASE, case["id"])
     assert (case["kind"], case["status"]) == ("UNDECIDED", "OPEN")
-    assert case["note"] == f"ended manually: {shown.changes[1]}"
+    assert case["note"] == f"ended manually: {approval.changes[1]}"
     assert (await world.session(session.id))["life"] == "closing"
 
 

@@ -235,8 +235,8 @@ async def test_an_interrupted_selection_is_completed_if_the_gateway_has_the_sess
     world.gateway.answer_inquire = answer
     await world.move_clock(31)
     await ask_all(world)
-    seen = (await world.read(payment)).payment
-    assert (seen.status, seen.session_id) == (status, session_id)
+    stored_payment = (await world.read(payment)).payment
+    assert (stored_payment.status, stored_payment.session_id) == (status, session_id)
     assert len(await world.events(payment)) == 1
 
 

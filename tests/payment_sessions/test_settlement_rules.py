@@ -107,7 +107,7 @@ def _cases() -> Iterator[Case]:
             status not in {PaymentStatus.PENDING, PaymentStatus.EXPIRED, PaymentStatus.CANCELLED}
             and relation is None
         ):
-            continue  # in PENDING no selection has succeeded; a report implies a successful selection
+            continue  # PENDING: no successful selection; a report implies a selection
         current = relation == SESSION_ID
         if current and life is SessionStatus.OPENING:
             continue  # an open session is the current session
@@ -120,14 +120,14 @@ def _cases() -> Iterator[Case]:
 CASES = list(_cases())
 
 
-def _where(**wanted: Any) -> list[Case]:
-    found = [
+def _where(**filters: Any) -> list[Case]:
+    cases = [
         case
         for case in CASES
-        if all(getattr(case, name) == value for name, value in wanted.items())
+        if all(getattr(case, name) == value for name, value in filters.items())
     ]
-    assert found
-    return found
+    assert cases
+    return cases
 
 
 def test_every_situation_is_covered() -> None:

@@ -12,9 +12,9 @@ from payintent.runtime.processes.supervisor import Plan, limit_plan
 
 @pytest.fixture
 def board() -> Iterator[Board]:
-    made = Board.create(4)
-    yield made
-    os.close(made.descriptor)
+    new_board = Board.create(4)
+    yield new_board
+    os.close(new_board.descriptor)
 
 
 def test_a_slot_contains_the_last_write(board: Board) -> None:
@@ -68,8 +68,8 @@ def test_an_inherited_board_limits_the_processes_on_a_host_with_more_cores(
 ) -> None:
     """Each process has a slot, and there is a spare slot for a replacing process."""
     slots = 2 * began + 2
-    for wanted in range(1, 20):
-        plan = limit_plan(Plan(wanted, {}, signal.SIGTERM), slots)
-        assert plan.count == min(wanted, 2 * began)
+    for count in range(1, 20):
+        plan = limit_plan(Plan(count, {}, signal.SIGTERM), slots)
+        assert plan.count == min(count, 2 * began)
         numbers = range(1, slots)
         assert len(numbers) > plan.count

@@ -79,8 +79,8 @@ async def test_each_client_sends_the_url_unchanged(
     call: Callable[[str], Awaitable[None]], target: str, arrives: str
 ) -> None:
     received: list[bytes] = []
-    said = reply("200 OK", b'{"jsonrpc":"2.0","id":1,"result":"0x1"}')
-    async with speaking(said, received) as origin:
+    response = reply("200 OK", b'{"jsonrpc":"2.0","id":1,"result":"0x1"}')
+    async with speaking(response, received) as origin:
         await call(origin + target)
     assert received[0].split(b"\r\n")[0].split(b" ", 1)[1] == f"{arrives} HTTP/1.1".encode()
 

@@ -15,9 +15,9 @@ from tests.docs.reading import ROOT
 
 @pytest.fixture
 def board() -> Iterator[Board]:
-    made = Board.create(5)
-    yield made
-    os.close(made.descriptor)
+    new_board = Board.create(5)
+    yield new_board
+    os.close(new_board.descriptor)
 
 
 def _leave(board: Board, slot: int, serial: int, registry: CollectorRegistry) -> None:
@@ -31,9 +31,9 @@ def _process(answered: int, oldest_s: float, seconds: list[float]) -> CollectorR
     Counter("answers", "Answers", ["lane"], registry=registry).labels("m").inc(answered)
     Gauge("oldest_seconds", "Age", registry=registry).set(oldest_s)
     Gauge("process_open_fds", "Files", registry=registry).set(answered)
-    taken = Histogram("took_seconds", "Time", buckets=[1, 2], registry=registry)
+    histogram = Histogram("took_seconds", "Time", buckets=[1, 2], registry=registry)
     for value in seconds:
-        taken.observe(value)
+        histogram.observe(value)
     return registry
 
 
@@ -93,41 +93,38 @@ def test_the_supervisors_own_metrics_do_not_change_the_sums(board: Board) -> Non
 
 def test_every_gauge_describes_the_whole_installation() -> None:
     """A gauge of a single process would need a label or a sum. Consider this before adding it."""
-    found = {
+    names = {
         line.strip().split('"')[1]
         for path in Path(ROOT / "payintent").rglob("*.py")
         for before, line in _pairs(path.read_text().splitlines())
         if "Gauge(" in before + line and '"payintent_' in line
     }
-    assert (
-        found
-        == {
-            "payintent_cases_open",
-            "payintent_chain_auto_refund_gas_left",  # read from the database, so every process has the same value
-            "payintent_deliveries",
-            "payintent_deposit_addresses",
-            "payintent_deposits_unswept",
-            "payintent_deposits_unswept_age_seconds",
-            "payintent_sweeper_coins",
-            "payintent_sweep_pending_age_seconds",
-            "payintent_sweeps_waiting",
-            "payintent_chain_cursor",
-            "payintent_chain_final",
-            "payintent_chain_halted",
-            "payintent_chain_head",
-            "payintent_chain_lag_seconds",
-            "payintent_chain_overdue",
-            "payintent_chain_waiting",
-            "payintent_chain_watched",
-            "payintent_ledger_imbalance_accounts",
-            "payintent_mail_overdue_seconds",
-            "payintent_pending_overdue_seconds",
-            "payintent_processes",
-            "payintent_processing_oldest_seconds",
-            "payintent_reconciliation_runs",
-            "payintent_webhook_overdue_seconds",
-        }
-    )
+    assert names == {
+        "payintent_cases_open",
+        "payintent_chain_auto_refund_gas_left",  # the same in every process
+        "payintent_deliveries",
+        "payintent_deposit_addresses",
+        "payintent_deposits_unswept",
+        "payintent_deposits_unswept_age_seconds",
+        "payintent_sweeper_coins",
+        "payintent_sweep_pending_age_seconds",
+        "payintent_sweeps_waiting",
+        "payintent_chain_cursor",
+        "payintent_chain_final",
+        "payintent_chain_halted",
+        "payintent_chain_head",
+        "payintent_chain_lag_seconds",
+        "payintent_chain_overdue",
+        "payintent_chain_waiting",
+        "payintent_chain_watched",
+        "payintent_ledger_imbalance_accounts",
+        "payintent_mail_overdue_seconds",
+        "payintent_pending_overdue_seconds",
+        "payintent_processes",
+        "payintent_processing_oldest_seconds",
+        "payintent_reconciliation_runs",
+        "payintent_webhook_overdue_seconds",
+    }
 
 
 def _pairs(lines: list[str]) -> list[tuple[str, str]]:

@@ -43,20 +43,20 @@ class _Sides:
 
     async def connect(self, stack: AsyncExitStack, count: int) -> None:
         """Open this many connections at once, and wait until each is accepted."""
-        wanted = sum(map(len, self.accepted)) + count
+        expected = sum(map(len, self.accepted)) + count
         for _ in range(count):
             client = socket.socket()
             stack.enter_context(closing(client))
             client.setblocking(False)
             await asyncio.get_running_loop().sock_connect(client, self.socket.getsockname())
-        while sum(map(len, self.accepted)) < wanted:
+        while sum(map(len, self.accepted)) < expected:
             await asyncio.sleep(0.001)
 
 
 @pytest.fixture
 async def stack() -> AsyncIterator[AsyncExitStack]:
-    async with AsyncExitStack() as made:
-        yield made
+    async with AsyncExitStack() as async_exit_stack:
+        yield async_exit_stack
 
 
 def _opened(stack: AsyncExitStack, count: int) -> _Sides:

@@ -74,18 +74,18 @@ def _status(client: socket.socket) -> int:
 
 def _connections_to_each(api: Supervised) -> dict[int, socket.socket]:
     """Connect until each process has a connection; return a connection of each."""
-    found: dict[int, socket.socket] = {}
+    connections: dict[int, socket.socket] = {}
     for _ in range(_CONNECTIONS_MAX):
         client = socket.create_connection(("127.0.0.1", api.port), PATIENCE_S)
         deadline = time.monotonic() + PATIENCE_S
         while not (pid := api.server_of(client)):
             assert time.monotonic() < deadline, "no process accepts the connection"
             time.sleep(0.01)
-        if pid in found:
+        if pid in connections:
             client.close()
-        found.setdefault(pid, client)
-        if len(found) == 2:
-            return found
+        connections.setdefault(pid, client)
+        if len(connections) == 2:
+            return connections
     raise AssertionError("one process takes all connections")
 
 
@@ -118,20 +118,20 @@ async def test_a_killed_process_is_replaced_and_the_rest_finish_their_requests(
 ) -> None:
     before = api.wait_for(2)
     ends, logged = api.metric("payintent_process_ends_total"), len(api.events("process_ended"))
-    held = _connections_to_each(api)
-    killed, kept = held
+    connections = _connections_to_each(api)
+    killed, surviving = connections
     async with _payments_held_up(stored):
-        for client in held.values():
+        for client in connections.values():
             client.sendall(_request(_key()))
         await _until_waiting(stored, 2)
         os.kill(killed, signal.SIGKILL)
-        assert await asyncio.to_thread(_status, held[killed]) == 0
-    assert await asyncio.to_thread(_status, held[kept]) == 201
-    for client in held.values():
+        assert await asyncio.to_thread(_status, connections[killed]) == 0
+    assert await asyncio.to_thread(_status, connections[surviving]) == 201
+    for client in connections.values():
         client.close()
     last = await asyncio.to_thread(api.wait_for_event, "process_ended", logged + 1)
     after = await asyncio.to_thread(api.wait_for, 2)
-    assert after & before == {kept}
+    assert after & before == {surviving}
     assert api.metric("payintent_process_ends_total") == ends + 1
     assert (last["pid"], last["status"]) == (killed, -signal.SIGKILL)
 
@@ -148,14 +148,14 @@ def test_the_supervisor_serves_the_metrics_of_running_and_ended_processes(
 ) -> None:
     api.wait_for(2)
     before = max(0.0, api.metric(*_FAILURES))
-    held = _connections_to_each(api)
-    for client in held.values():
+    connections = _connections_to_each(api)
+    for client in connections.values():
         with closing(client):
             client.sendall(_request())
             assert _status(client) == 401
     _until(lambda: api.metric(*_FAILURES) == before + 2, "both requests are counted")
     latest = _latest_start(api)
-    os.kill(next(iter(held)), signal.SIGKILL)
+    os.kill(next(iter(connections)), signal.SIGKILL)
     # After a rolling restart, the next process may use a different slot from the killed process.
     _until(lambda: _latest_start(api) > latest, "the next process has metrics")
     assert api.metric(*_FAILURES) == before + 2, "a sum never falls"
@@ -168,15 +168,15 @@ async def test_a_rolling_restart_runs_the_installed_program_and_fails_no_request
     before = api.wait_for(2)
     rolls = len(api.events("roll_done"))
     api.install("a newer one")
-    done = asyncio.Event()
+    event = asyncio.Event()
     base = f"http://127.0.0.1:{api.port}"
 
     async def create_again_and_again(*, keep: bool) -> list[int]:
-        """Create payments until the rolling restart ends, on one connection or on new connections."""
+        """Create payments until the restart ends, on one connection or on new connections."""
         statuses: list[int] = []
         connector = aiohttp.TCPConnector(force_close=not keep)
         async with aiohttp.ClientSession(base, connector=connector) as client:
-            while not done.is_set():
+            while not event.is_set():
                 headers = {"Authorization": f"Bearer {_key()}", "Idempotency-Key": str(uuid4())}
                 body = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
                 async with client.post("/v1/payments", json=body, headers=headers) as answer:
@@ -191,7 +191,7 @@ async def test_a_rolling_restart_runs_the_installed_program_and_fails_no_request
     try:
         await asyncio.to_thread(api.wait_for_event, "roll_done", rolls + 1)
     finally:
-        done.set()
+        event.set()
     answered = await asyncio.gather(*clients)
     assert {status for statuses in answered for status in statuses} == {200, 201}
     after = await asyncio.to_thread(api.wait_for, 2)
@@ -216,16 +216,16 @@ async def test_requests_in_flight_are_completed_after_sigterm(
     stored: Settings, tmp_path: Path
 ) -> None:
     with supervised(stored, tmp_path, "api", _MORE) as api:
-        held = _connections_to_each(api)
+        connections = _connections_to_each(api)
         async with _payments_held_up(stored):
-            for client in held.values():
+            for client in connections.values():
                 client.sendall(_request(_key()))
             await _until_waiting(stored, 2)
             api.signal(signal.SIGTERM)
             refused = await asyncio.to_thread(_until, lambda: _refuses(api.port), "it refuses")
             assert refused
-        answers = [await asyncio.to_thread(_status, client) for client in held.values()]
-        for client in held.values():
+        answers = [await asyncio.to_thread(_status, client) for client in connections.values()]
+        for client in connections.values():
             client.close()
         assert answers == [201, 201]
         assert await asyncio.to_thread(api.running.wait, PATIENCE_S) == 0
@@ -277,10 +277,10 @@ def _lives(pid: int) -> bool:
     return state != "Z"  # a zombie, if no process reaps orphans
 
 
-def _until(holds: object, what: str) -> bool:
+def _until(holds: object, message: str) -> bool:
     assert callable(holds)
     deadline = time.monotonic() + PATIENCE_S
     while not holds():
-        assert time.monotonic() < deadline, f"not in time: {what}"
+        assert time.monotonic() < deadline, f"not in time: {message}"
         time.sleep(0.03)
     return True

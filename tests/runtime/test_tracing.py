@@ -48,7 +48,7 @@ def read_log(
     # A cached logger would write to this test's stream in all later tests of the process.
     configure = structlog.configure
     never = {"cache_logger_on_first_use": False}
-    monkeypatch.setattr(structlog, "configure", lambda **given: configure(**(given | never)))
+    monkeypatch.setattr(structlog, "configure", lambda **options: configure(**(options | never)))
     monkeypatch.setattr(log, "_levels", ["INFO"])
     log.load_logging.cache_clear()
     yield lambda: [json.loads(line) for line in capsys.readouterr().err.splitlines()]
@@ -112,7 +112,7 @@ async def test_a_replay_does_not_create_a_second_root_span(api: Api, sink: _Sink
 @pytest.mark.parametrize("share", [0.0, 0.25, 1.0])
 def test_all_processes_sample_the_same_share_of_payments(share: float) -> None:
     generator = IdGenerator()
-    chosen: list[set[UUID]] = []
+    samples: list[set[UUID]] = []
     payments = [generator.new_id() for _ in range(400)]
     for _ in range(2):
         sink = _Sink()
@@ -120,9 +120,9 @@ def test_all_processes_sample_the_same_share_of_payments(share: float) -> None:
         for payment_id in payments:
             tracing.record("something", payment_id, 0.0, {})
         tracing.stop()
-        chosen.append({span.trace_id for span in sink.spans})
-    assert chosen[0] == chosen[1]
-    assert abs(len(chosen[0]) - 400 * share) <= 100 * (share % 1 != 0)
+        samples.append({span.trace_id for span in sink.spans})
+    assert samples[0] == samples[1]
+    assert abs(len(samples[0]) - 400 * share) <= 100 * (share % 1 != 0)
 
 
 def test_log_lines_about_a_payment_have_its_trace_id(sink: _Sink, read_log: ReadLog) -> None:

@@ -22,13 +22,13 @@ async def send(api: Api, query: str, key: str | None = None) -> Answer:
 
 async def pages(api: Api, **query: object) -> list[list[str]]:
     """Follow the cursors to the end; return the ids on each page."""
-    found: list[list[str]] = []
-    while len(found) < 1_000:
+    id_pages: list[list[str]] = []
+    while len(id_pages) < 1_000:
         answer = await list_payments(api, **query)
         assert answer.status == 200, answer.body
-        found.append([item["id"] for item in answer.json["data"]])
+        id_pages.append([item["id"] for item in answer.json["data"]])
         if "next_cursor" not in answer.json:
-            return found
+            return id_pages
         query["cursor"] = answer.json["next_cursor"]
     raise AssertionError("the list does not end")
 

@@ -14,24 +14,26 @@ BODY: dict[str, Any] = {"currency": "THB", "amount": "1590.00", "payer_uid": "bu
 
 async def post(api: Api, body: bytes, **headers: str) -> Answer:
     """`POST /payments` with exactly these bytes and a new idempotency key."""
-    known = {"Idempotency-Key": str(uuid4()), "Content-Type": "application/json"}
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await api.send("POST", "/v1/payments", data=body, headers=api.bearer() | known | named)
+    defaults = {"Idempotency-Key": str(uuid4()), "Content-Type": "application/json"}
+    overrides = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.send(
+        "POST", "/v1/payments", data=body, headers=api.bearer() | defaults | overrides
+    )
 
 
 def document(**raw: str) -> bytes:
     """Return a creation body with these additional fields, which are given as JSON."""
-    known = {name: json.dumps(value) for name, value in BODY.items()} | raw
-    return ("{" + ",".join(f'"{name}":{value}' for name, value in known.items()) + "}").encode()
+    values = {name: json.dumps(value) for name, value in BODY.items()} | raw
+    return ("{" + ",".join(f'"{name}":{value}' for name, value in values.items()) + "}").encode()
 
 
 async def payment_of(api: Api, created: Answer) -> Payment:
     """Read the payment of a creation response, without the API."""
     payment_id = ids.parse_id(ids.PAYMENT, created.json["id"])
     assert payment_id is not None
-    seen = await payment_store.get(api.world.database, payment_id)
-    assert seen is not None
-    return seen.payment
+    payment = await payment_store.get(api.world.database, payment_id)
+    assert payment is not None
+    return payment.payment
 
 
 async def count(api: Api, table: str = "payment") -> int:

@@ -45,9 +45,9 @@ class Authority:
         key = ec.generate_private_key(ec.SECP256R1())
         subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "127.0.0.1")])
         loopback = x509.IPAddress(ipaddress.ip_address("127.0.0.1"))
-        known = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
+        name = x509.SubjectAlternativeName([loopback, *map(x509.DNSName, names)])
         issuer = x509.AuthorityKeyIdentifier.from_issuer_public_key(self._key.public_key())
-        certificate = _builder(subject, key).add_extension(known, False)
+        certificate = _builder(subject, key).add_extension(name, False)
         signed = certificate.add_extension(issuer, False).sign(self._key, hashes.SHA256())
         path = self._folder / "server.pem"
         path.write_bytes(_private_pem(key) + _pem(signed))

@@ -22,8 +22,8 @@ def find() -> str | None:
     for name in _NAMES:
         if path := shutil.which(name):
             return path
-    told = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
-    folder = Path(told) if told else Path.home() / ".cache" / "ms-playwright"
+    folder_setting = os.environ.get("PLAYWRIGHT_BROWSERS_PATH")
+    folder = Path(folder_setting) if folder_setting else Path.home() / ".cache" / "ms-playwright"
     return next((str(path) for path in sorted(folder.glob(_DOWNLOADED), reverse=True)), None)
 
 

@@ -63,18 +63,18 @@ class Evm:
         body = {"jsonrpc": "2.0", "id": next(self._ids), "method": method, "params": params}
         headers = {"Content-Type": "application/json"}
         self._connection.request("POST", "/", json.dumps(body), headers)
-        told = json.loads(self._connection.getresponse().read())
-        if "error" in told:
-            message = told["error"]["message"]
-            assert message.startswith("execution reverted"), f"{method}: {told['error']}"
+        response = json.loads(self._connection.getresponse().read())
+        if "error" in response:
+            message = response["error"]["message"]
+            assert message.startswith("execution reverted"), f"{method}: {response['error']}"
             raise Reverted(message.removeprefix("execution reverted").removeprefix(": "))
-        return told.get("result")
+        return response.get("result")
 
     def send(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
         """Send a transaction and wait until it is mined. If it fails, raise its reason."""
-        asked = {"from": sender, "to": to, "data": data, "value": hex(value)}
+        transaction = {"from": sender, "to": to, "data": data, "value": hex(value)}
         try:
-            self.ask("eth_call", asked, "latest")
+            self.ask("eth_call", transaction, "latest")
         except Reverted:
             mined = self.mine(sender, to, data, value=value)
             assert not mined.ok, "the response and the block must agree"
@@ -86,15 +86,15 @@ class Evm:
 
     def mine(self, sender: str, to: str | None, data: str = "0x", *, value: int = 0) -> Receipt:
         """Send a transaction and wait until it is mined, even if it fails."""
-        asked = {"from": sender, "to": to, "data": data, "value": hex(value), "gas": GAS}
-        told = self.receipt(self.ask("eth_sendTransaction", asked))
-        self.fees[sender] += int(told["gasUsed"], 16) * int(told["effectiveGasPrice"], 16)
+        transaction = {"from": sender, "to": to, "data": data, "value": hex(value), "gas": GAS}
+        receipt = self.receipt(self.ask("eth_sendTransaction", transaction))
+        self.fees[sender] += int(receipt["gasUsed"], 16) * int(receipt["effectiveGasPrice"], 16)
         return Receipt(
-            ok=told["status"] == "0x1",
-            gas=int(told["gasUsed"], 16),
-            block=int(told["blockNumber"], 16),
-            logs=[Log(log["address"], log["topics"], log["data"]) for log in told["logs"]],
-            created=told["contractAddress"],
+            ok=receipt["status"] == "0x1",
+            gas=int(receipt["gasUsed"], 16),
+            block=int(receipt["blockNumber"], 16),
+            logs=[Log(log["address"], log["topics"], log["data"]) for log in receipt["logs"]],
+            created=receipt["contractAddress"],
         )
 
     def receipt(self, tx_hash: str) -> dict[str, Any]:
@@ -103,13 +103,13 @@ class Evm:
         `eth_sendTransactionSync` of a busy anvil can miss the block that it waits for.
         """
         begun = time.monotonic()
-        while (found := self.ask("eth_getTransactionReceipt", tx_hash)) is None:
+        while (result := self.ask("eth_getTransactionReceipt", tx_hash)) is None:
             waited_s = time.monotonic() - begun
             assert waited_s < PATIENCE_S, f"{tx_hash} is not mined"
             if waited_s > _MINES_BY_ITSELF_S:
                 self.ask("evm_mine")
             time.sleep(_MINED_LOOK_S)
-        return found
+        return result
 
     def deploy(self, name: str, *arguments: Any) -> "Deployed":
         contract = load(name)
@@ -152,14 +152,16 @@ class Deployed:
         return self.evm.send(sender, self.address, data, value=value)
 
     def call(self, function: str, *arguments: Any) -> Any:
-        asked = {"to": self.address, "data": self.data(function, *arguments)}
-        told = bytes.fromhex(self.evm.ask("eth_call", asked, "latest")[2:])
-        [output] = decode([item["type"] for item in self._function(function)["outputs"]], told)
+        request = {"to": self.address, "data": self.data(function, *arguments)}
+        output_data = bytes.fromhex(self.evm.ask("eth_call", request, "latest")[2:])
+        [output] = decode(
+            [item["type"] for item in self._function(function)["outputs"]], output_data
+        )
         return output
 
     def _function(self, name: str) -> dict[str, Any]:
-        [found] = [item for item in self.contract.abi if item.get("name") == name]
-        return found
+        [function] = [item for item in self.contract.abi if item.get("name") == name]
+        return function
 
 
 @contextmanager

@@ -64,11 +64,11 @@ class Collector:
     def take(self, body: bytes) -> None:
         self.raw += body
         for resource in ExportTraceServiceRequest.FromString(body).resource_spans:
-            told = _values(resource.resource.attributes)
+            resource_attributes = _values(resource.resource.attributes)
             for span in (span for scope in resource.scope_spans for span in scope.spans):
                 self.spans.append(
                     Span(
-                        service=told["service.name"],
+                        service=resource_attributes["service.name"],
                         name=span.name,
                         trace_id=span.trace_id.hex(),
                         span_id=span.span_id.hex(),

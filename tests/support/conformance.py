@@ -135,7 +135,7 @@ class _Judge:
 
     def path_of(self, path: str) -> str | None:
         """Return the contract's path for a URL path: the first match, as in app.py."""
-        return next((known for pattern, known in self.routes if pattern.fullmatch(path)), None)
+        return next((route for pattern, route in self.routes if pattern.fullmatch(path)), None)
 
 
 @cache
@@ -149,8 +149,8 @@ def _judge() -> _Judge:
 @cache
 def _response(method: str, path: str, status: int) -> _Response | None:
     judge = _judge()
-    said = judge.document["paths"][path].get(method)
-    answer = said and said["responses"].get(str(status))
+    operation = judge.document["paths"][path].get(method)
+    answer = operation and operation["responses"].get(str(status))
     if answer is None:
         return None
     if "$ref" in answer:
@@ -164,11 +164,11 @@ def _response(method: str, path: str, status: int) -> _Response | None:
     )
 
 
-def _header(said: Mapping[str, Any]) -> Mapping[str, Any]:
-    if "$ref" not in said:
-        return said
-    found: Mapping[str, Any] = _judge().document["components"]["headers"][_name(said)]
-    return found
+def _header(header: Mapping[str, Any]) -> Mapping[str, Any]:
+    if "$ref" not in header:
+        return header
+    component: Mapping[str, Any] = _judge().document["components"]["headers"][_name(header)]
+    return component
 
 
 def _validator(schema: Mapping[str, Any]) -> jsonschema_rs.Draft202012Validator:
@@ -197,11 +197,11 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], body:
     """Check a response against the contract. Raises `NonconformingError`."""
     if path.startswith(_PORTAL):  # pages for people, which the contract does not describe
         return
-    known = _judge().path_of(path)
+    route = _judge().path_of(path)
     if _is_operators(path) or (method == "OPTIONS" and status in {204, 405}):
         return
     lower = {name.lower(): headers[name] for name in headers}
-    faults = list(_faults(method.lower(), path, known, status, lower, body))
+    faults = list(_faults(method.lower(), path, route, status, lower, body))
     if faults:
         raise NonconformingError(f"{method} {path}: {status}: {'; '.join(faults)}")
 
@@ -209,18 +209,18 @@ def check(method: str, path: str, status: int, headers: Mapping[str, str], body:
 def _faults(
     method: str,
     path: str,
-    known: str | None,
+    route: str | None,
     status: int,
     headers: Mapping[str, str],
     body: bytes,
 ) -> Iterator[str]:
-    said = _response("get" if method == "head" else method, known, status) if known else None
-    if said is None:
+    response = _response("get" if method == "head" else method, route, status) if route else None
+    if response is None:
         yield from _of_any_route(status, body)
-        said = _Response({}, {}, frozenset(), frozenset())
+        response = _Response({}, {}, frozenset(), frozenset())
     elif method != "head":
-        yield from _content_faults(said, headers.get("content-type", ""), body)
-    yield from _header_faults(said, path, status, headers)
+        yield from _content_faults(response, headers.get("content-type", ""), body)
+    yield from _header_faults(response, path, status, headers)
 
 
 def _of_any_route(status: int, body: bytes) -> Iterator[str]:
@@ -230,13 +230,13 @@ def _of_any_route(status: int, body: bytes) -> Iterator[str]:
         yield f"the body is not that of any {status}: {body[:200]!r}"
 
 
-def _content_faults(said: _Response, content_type: str, body: bytes) -> Iterator[str]:
+def _content_faults(response: _Response, content_type: str, body: bytes) -> Iterator[str]:
     kind = content_type.partition(";")[0].strip()
-    if not said.content:
+    if not response.content:
         if body:
             yield "a body is not declared"
         return
-    validator = said.content.get(kind, said.content.get("*/*"))
+    validator = response.content.get(kind, response.content.get("*/*"))
     if validator is None:
         yield f"{kind or 'no type'} is not declared"
     elif kind == "application/json":
@@ -246,7 +246,7 @@ def _content_faults(said: _Response, content_type: str, body: bytes) -> Iterator
             yield f"the body is no JSON: {body[:200]!r}"
             return
         yield from (_told(error) for error in validator.iter_errors(value))
-        if said.codes and value.get("code") not in said.codes:
+        if response.codes and value.get("code") not in response.codes:
             yield f"the code {value.get('code')} is not declared"
     elif kind == "text/event-stream":
         for event in _events(body):
@@ -273,13 +273,13 @@ def _events(body: bytes) -> Iterator[dict[str, str]]:
 
 
 def _header_faults(
-    said: _Response, path: str, status: int, headers: Mapping[str, str]
+    response: _Response, path: str, status: int, headers: Mapping[str, str]
 ) -> Iterator[str]:
-    for name in (said.needed | {"x-request-id"}) - headers.keys():
+    for name in (response.needed | {"x-request-id"}) - headers.keys():
         yield f"the header {name} is missing"
     for name, value in headers.items():
-        if name in said.headers:
-            if not said.headers[name].is_valid(value):
+        if name in response.headers:
+            if not response.headers[name].is_valid(value):
                 yield f"the header {name} is not as declared: {value}"
         elif name not in _of_every_answer(path, status):
             yield f"the header {name} is not declared"

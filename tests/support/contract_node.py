@@ -39,17 +39,17 @@ def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
     The URL's path is the chain's network id. The response to any call is the last word of the code,
     which is the receiver in our contract's code.
     """
-    shown = codes if codes is not None else _all_codes()
+    contract_codes = codes if codes is not None else _all_codes()
 
     class Node(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            asked = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            document = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
             network_id = int(self.path.rpartition("/")[2])
-            if isinstance(asked, list):
-                told: Any = [_said(call, network_id, shown) for call in asked]
+            if isinstance(document, list):
+                response: Any = [_said(call, network_id, contract_codes) for call in document]
             else:
-                told = _said(asked, network_id, shown)
-            body = json.dumps(told).encode()
+                response = _said(document, network_id, contract_codes)
+            body = json.dumps(response).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
             self.end_headers()
@@ -70,7 +70,7 @@ def contract_node(codes: Mapping[str, str] | None = None) -> Iterator[str]:
 
 def with_node(settings: Settings, url: str) -> Settings:
     """Make a node the only endpoint of every chain."""
-    urls = {f"rpc_{slug}": SecretStr(f"{url}/{one.network_id}") for slug, one in PLANS.items()}
+    urls = {f"rpc_{slug}": SecretStr(f"{url}/{plan.network_id}") for slug, plan in PLANS.items()}
     return settings.model_copy(update={"chain_any_endpoints": True, **urls})
 
 

@@ -173,9 +173,9 @@ def make_transfer(recipient: bytes, amount: int, token: str = USDT) -> TransferL
 
 async def record_final_logs(world: World, *logs: PaidLog, chain: str = "native") -> None:
     """Record logs as final."""
-    known = await chain_store.list_contracts(world.database, chain)
+    result = await chain_store.list_contracts(world.database, chain)
     async with world.database.transaction() as tx:
-        contracts = {item.address: item for item in known}
+        contracts = {item.address: item for item in result}
         await settle_transfers(tx, chain, logs, contracts)
 
 

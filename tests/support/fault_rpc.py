@@ -151,14 +151,14 @@ class FaultyNode:
             return web.Response(status=status, text=text)
         return None
 
-    def _twisted(self, breakage: Breakage, told: list[dict[str, Any]]) -> list[dict[str, Any]]:
+    def _twisted(self, breakage: Breakage, responses: list[dict[str, Any]]) -> list[dict[str, Any]]:
         match breakage:
             case Breakage.EMPTY:
                 return []
             case Breakage.WRONG_IDS:
-                return [{**item, "id": item["id"] + 1_000_000} for item in told]
+                return [{**item, "id": item["id"] + 1_000_000} for item in responses]
             case _:
-                return [{**item, "result": 7} for item in told]
+                return [{**item, "result": 7} for item in responses]
 
     def _cut(self, request: web.Request) -> web.Response:
         if request.transport is not None:
@@ -168,9 +168,9 @@ class FaultyNode:
     async def _told(self, calls: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Return this node's responses, derived from the upstream's responses to adjusted calls."""
         head, final = await self._heads()
-        meant = [_as_of(call, head, final) for call in calls]
-        told = await self._ask([item for item in meant if item is not None])
-        answers = {item["id"]: item for item in told}
+        resolved_calls = [_as_of(call, head, final) for call in calls]
+        responses = await self._ask([item for item in resolved_calls if item is not None])
+        answers = {item["id"]: item for item in responses}
         return [
             await self._said(call, answers.get(call["id"]), head)
             if (refusal := self._topics_refusal(call) or self._refusal(call)) is None
@@ -181,10 +181,10 @@ class FaultyNode:
     async def _heads(self) -> tuple[int, int]:
         """Return the latest and the latest finalized block that this node knows."""
         tags = ("latest", "finalized")
-        asked = [
+        calls = [
             _call(number, "eth_getBlockByNumber", tag, False) for number, tag in enumerate(tags)
         ]
-        latest, final = [int(item["result"]["number"], 16) for item in await self._ask(asked)]
+        latest, final = [int(item["result"]["number"], 16) for item in await self._ask(calls)]
         head = max(0, latest - self.faults.lag)
         if self.faults.finalized_is_latest:
             return head, head
@@ -258,11 +258,11 @@ class FaultyNode:
         logs += [item for item in self.faults.invented if _matches(search, item)]
         if "blockHash" in search:
             return [log for log in logs if not self._happens(self.faults.null_receipts)]
-        kept = [log for log in logs if not self._happens(self.faults.drop_logs)]
-        self.done["dropped"] += len(logs) - len(kept)
+        remaining_logs = [log for log in logs if not self._happens(self.faults.drop_logs)]
+        self.done["dropped"] += len(logs) - len(remaining_logs)
         if int(search["fromBlock"], 16) <= head and self._happens(self.faults.forge_logs):
-            kept.append(self._done("forged", await self._forged(search, logs, head)))
-        return kept
+            remaining_logs.append(self._done("forged", await self._forged(search, logs, head)))
+        return remaining_logs
 
     async def _forged(
         self, search: dict[str, Any], logs: list[dict[str, Any]], head: int
@@ -270,8 +270,8 @@ class FaultyNode:
         """Forge a log in a real block, so that only its missing receipt reveals the forgery."""
         start, end = int(search["fromBlock"], 16), int(search["toBlock"], 16)
         number = self._chance.randint(start, min(end, head))
-        asked = _call(1, "eth_getBlockByNumber", hex(number), False)
-        [block] = await self._ask([asked])
+        call = _call(1, "eth_getBlockByNumber", hex(number), False)
+        [block] = await self._ask([call])
         pattern = self._chance.choice(logs) if logs else _invented(search)
         uuid = pattern["topics"][1] if self._chance.random() < 0.5 else self._hex(16) + 32 * "0"
         amount = f"{self._chance.randrange(1, 2**80):064x}"
@@ -345,8 +345,8 @@ def _as_of(call: dict[str, Any], head: int, final: int) -> dict[str, Any] | None
 
 
 def _number(tag: str, head: int, final: int) -> int:
-    named = {"latest": head, "pending": head, "safe": final, "finalized": final, "earliest": 0}
-    return named[tag] if tag in named else int(tag, 16)
+    numbers = {"latest": head, "pending": head, "safe": final, "finalized": final, "earliest": 0}
+    return numbers[tag] if tag in numbers else int(tag, 16)
 
 
 def _matches(search: dict[str, Any], log: dict[str, Any]) -> bool:

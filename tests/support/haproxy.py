@@ -49,11 +49,11 @@ class InstallationProxy:
         route, backend = routes.splitlines(keepends=True)[0], backends.partition("\n\n")[0]
         servers = re.compile(r"(?:    server .*\n?)+")
         routes = "".join(route.replace("a1", mark) for mark in installations)
-        written = [
+        lines = [
             servers.sub(_servers(ports), backend.replace("backend a1", f"backend {mark}"))
             for mark, ports in installations.items()
         ]
-        self._file.write_text(head + routes + middle + "\n\n".join(written) + "\n\n" + tail)
+        self._file.write_text(head + routes + middle + "\n\n".join(lines) + "\n\n" + tail)
 
     async def __aenter__(self) -> Self:
         """Start HAProxy, and wait until it serves."""

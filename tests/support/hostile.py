@@ -76,12 +76,12 @@ async def _fill(connection: asyncpg.Connection, column: asyncpg.Record, text: st
     for tried in (text, SHORT_MARKUP if text == MARKUP else text):
         try:
             async with connection.transaction():
-                done = await connection.execute(
+                status = await connection.execute(
                     f'UPDATE "{table}" SET "{name}" = {value}', f"{tried}{table}.{name}"
                 )
         except asyncpg.PostgresError:
             continue
-        return not done.endswith(" 0")
+        return not status.endswith(" 0")
     return False
 
 
@@ -109,7 +109,7 @@ def find_harm(page: str) -> list[str]:
     """List the parts of a page that would execute a hostile text."""
     reader = _Reader()
     reader.feed(page)
-    return reader.harm + [f"computed: {found}" for found in _COMPUTED.findall(html.unescape(page))]
+    return reader.harm + [f"computed: {value}" for value in _COMPUTED.findall(html.unescape(page))]
 
 
 def columns_on(page: str) -> set[str]:

@@ -56,13 +56,13 @@ class IdentityProvider:
 
     async def get_discovery(self, _: web.Request) -> web.Response:
         self.asked.append("discovery")
-        said = {
+        document = {
             "issuer": self.issuer,
             "authorization_endpoint": f"{self.issuer}/authorize?tenant=1",
             "token_endpoint": f"{self.issuer}/token",
             "jwks_uri": f"{self.issuer}/keys",
         }
-        return web.json_response(said | self.metadata)
+        return web.json_response(document | self.metadata)
 
     async def get_keys(self, _: web.Request) -> web.Response:
         self.asked.append("keys")
@@ -77,33 +77,38 @@ class IdentityProvider:
         return jwk | self.jwk
 
     async def get_authorize(self, request: web.Request) -> web.Response:
-        asked = dict(request.query)
-        assert (asked["tenant"], asked["client_id"]) == ("1", CLIENT_ID)
-        assert (asked["response_type"], asked["code_challenge_method"]) == ("code", "S256")
-        assert "openid" in asked["scope"].split()
+        parameters = dict(request.query)
+        assert (parameters["tenant"], parameters["client_id"]) == ("1", CLIENT_ID)
+        assert (parameters["response_type"], parameters["code_challenge_method"]) == (
+            "code",
+            "S256",
+        )
+        assert "openid" in parameters["scope"].split()
         code = secrets.token_urlsafe(16)
-        self.codes[code] = asked
-        back = {"code": code, "state": asked["state"], "iss": self.issuer} | self.answer
-        raise web.HTTPSeeOther(f"{asked['redirect_uri']}?{urlencode(back)}")
+        self.codes[code] = parameters
+        back = {"code": code, "state": parameters["state"], "iss": self.issuer} | self.answer
+        raise web.HTTPSeeOther(f"{parameters['redirect_uri']}?{urlencode(back)}")
 
     async def post_token(self, request: web.Request) -> web.Response:
         self.asked.append("token")
         client = BasicAuth.decode(request.headers["Authorization"])
         decoded = parse_qs(f"id={client.login}&secret={client.password}")
-        given = await request.post()
-        asked = self.codes.get(str(given["code"]))
+        response = await request.post()
+        parameters = self.codes.get(str(response["code"]))
         if decoded != {"id": [CLIENT_ID], "secret": [CLIENT_SECRET]}:
             return web.json_response({"error": "invalid_client"}, status=401)
-        challenge = _text(hashlib.sha256(str(given["code_verifier"]).encode()).digest())
+        challenge = _text(hashlib.sha256(str(response["code_verifier"]).encode()).digest())
         if (
-            asked is None
-            or given["redirect_uri"] != asked["redirect_uri"]
-            or challenge != asked["code_challenge"]
+            parameters is None
+            or response["redirect_uri"] != parameters["redirect_uri"]
+            or challenge != parameters["code_challenge"]
         ):
             return web.json_response({"error": "invalid_grant"}, status=400)
         if not self.accepts_codes_twice:
-            del self.codes[str(given["code"])]
-        return web.json_response({"id_token": self.token(asked["nonce"]), "token_type": "Bearer"})
+            del self.codes[str(response["code"])]
+        return web.json_response(
+            {"id_token": self.token(parameters["nonce"]), "token_type": "Bearer"}
+        )
 
     def token(self, nonce: str) -> str:
         """Return an ID token of the person, with any configured false claims."""

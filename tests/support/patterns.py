@@ -121,15 +121,15 @@ class _Automaton:
             return _ALPHABET - self._cased({value})
         if op is not ops.IN:
             raise ValueError(f"{op} is not known to be linear")
-        found: set[int] = set()
+        chars: set[int] = set()
         for kind, item in value:
             if kind is ops.LITERAL:
-                found.add(item)
+                chars.add(item)
             elif kind is ops.RANGE:
-                found.update(char for char in _ALPHABET if item[0] <= char <= item[1])
+                chars.update(char for char in _ALPHABET if item[0] <= char <= item[1])
             elif kind is ops.CATEGORY:
-                found.update(_category(item))
-        cased = self._cased(found)
+                chars.update(_category(item))
+        cased = self._cased(chars)
         return _ALPHABET - cased if value[0][0] is ops.NEGATE else cased
 
     def _cased(self, chars: set[int]) -> frozenset[int]:
@@ -170,13 +170,13 @@ def _next_states(automaton: _Automaton) -> dict[int, list[int]]:
 
 
 def _reached(automaton: _Automaton, start: tuple[int, ...]) -> set[tuple[int, ...]]:
-    nexts, seen, waiting = _next_states(automaton), set[tuple[int, ...]](), [start]
+    nexts, visited, waiting = _next_states(automaton), set[tuple[int, ...]](), [start]
     while waiting:
         for after in product(*(nexts[state] for state in waiting.pop())):
-            if after not in seen and automaton.meets(*after):
-                seen.add(after)
+            if after not in visited and automaton.meets(*after):
+                visited.add(after)
                 waiting.append(after)
-    return seen
+    return visited
 
 
 def _loops(automaton: _Automaton) -> list[int]:
@@ -195,7 +195,7 @@ def _is_exponential(automaton: _Automaton) -> bool:
 def _is_square(automaton: _Automaton) -> bool:
     loops = _loops(automaton)
     return any(
-        (one, other, other) in _reached(automaton, (one, one, other))
-        for one, other in product(loops, loops)
-        if one != other
+        (first, second, second) in _reached(automaton, (first, first, second))
+        for first, second in product(loops, loops)
+        if first != second
     )

@@ -41,17 +41,17 @@ def _literal(value: object) -> str:
     return "'" + str(value) + "'"
 
 
-async def plan(raw: asyncpg.Connection, asked: Recorder) -> Any:
+async def plan(raw: asyncpg.Connection, recorder: Recorder) -> Any:
     """Run a statement as a prepared statement, and return PostgreSQL's plan."""
-    arguments = ", ".join(_literal(arg) for arg in asked.args)
-    await raw.execute(f"PREPARE asked AS {asked.query}")
+    arguments = ", ".join(_literal(arg) for arg in recorder.args)
+    await raw.execute(f"PREPARE asked AS {recorder.query}")
     try:
-        told = await raw.fetchval(
+        plan_json = await raw.fetchval(
             f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) EXECUTE asked ({arguments})"
         )
     finally:
         await raw.execute("DEALLOCATE asked")
-    return json.loads(told)[0]["Plan"]
+    return json.loads(plan_json)[0]["Plan"]
 
 
 def nodes(node: dict[str, Any]) -> Iterator[dict[str, Any]]:
@@ -70,9 +70,9 @@ async def generic_plan(raw: asyncpg.Connection, query: str) -> Any:
     await raw.execute(f"PREPARE asked AS {query}")
     nulls = ", ".join(["NULL"] * max((int(item) for item in _PARAMETER.findall(query)), default=0))
     try:
-        told = await raw.fetchval(
+        plan_json = await raw.fetchval(
             f"EXPLAIN (FORMAT JSON) EXECUTE asked{f' ({nulls})' if nulls else ''}"
         )
     finally:
         await raw.execute("DEALLOCATE asked")
-    return json.loads(told)[0]["Plan"]
+    return json.loads(plan_json)[0]["Plan"]

@@ -63,14 +63,14 @@ def missing(path: str, fixtures: Iterable[str] = ()) -> str | None:
 
 def stop_if_nothing_can_run(items: list[pytest.Item], root: Path) -> dict[str, str]:
     """Return the missing requirements by test. Raises `UsageError` if no test can run."""
-    told = {
+    reasons = {
         item.nodeid: text
         for item in items
         if (text := missing(item.path.relative_to(root).as_posix(), _fixtures(item)))
     }
-    if items and len(told) == len(items) and not hasattr(items[0].config, "workerinput"):
-        raise pytest.UsageError("\n".join(sorted(set(told.values()))))
-    return told
+    if items and len(reasons) == len(items) and not hasattr(items[0].config, "workerinput"):
+        raise pytest.UsageError("\n".join(sorted(set(reasons.values()))))
+    return reasons
 
 
 def _fixtures(item: pytest.Item) -> Iterable[str]:

@@ -84,8 +84,8 @@ def run(
             process.kill()
             process.wait()
             raise
-        written = [_read(stream) for stream in (output, errors)]
-    return subprocess.CompletedProcess(list(words), status, *written)
+        outputs = [_read(stream) for stream in (output, errors)]
+    return subprocess.CompletedProcess(list(words), status, *outputs)
 
 
 def _read(stream: IO[bytes]) -> str:

@@ -27,9 +27,9 @@ class Prometheus:
 
     async def ask(self, path: str, **parameters: str) -> Any:
         async with self._http.get(f"{self._url}/api/v1/{path}", params=parameters) as answer:
-            told = await answer.json()
-        assert told["status"] == "success", told
-        return told["data"]
+            response = await answer.json()
+        assert response["status"] == "success", response
+        return response["data"]
 
     async def query(self, query: str) -> list[Any]:
         """Return the current series of a query."""

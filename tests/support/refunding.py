@@ -43,19 +43,19 @@ class Signer:
     url: str = ""
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        asked = await request.json()
-        if self.away or (asked["method"] == "eth_sendTransaction" and self.mood is Mood.SILENT):
+        call = await request.json()
+        if self.away or (call["method"] == "eth_sendTransaction" and self.mood is Mood.SILENT):
             return _cut(request)
-        if asked["method"] == "eth_sendTransaction" and self.mood is Mood.REFUSES:
+        if call["method"] == "eth_sendTransaction" and self.mood is Mood.REFUSES:
             error = {"code": -32_000, "message": "authentication needed: password or unlock"}
-            return web.json_response({"jsonrpc": "2.0", "id": asked["id"], "error": error})
+            return web.json_response({"jsonrpc": "2.0", "id": call["id"], "error": error})
         async with aiohttp.ClientSession() as client:
-            told = await (await client.post(self.upstream, json=asked)).json()
-        if asked["method"] == "eth_sendTransaction":
-            self.sent.append(told["result"])
+            response = await (await client.post(self.upstream, json=call)).json()
+        if call["method"] == "eth_sendTransaction":
+            self.sent.append(response["result"])
             if self.mood is Mood.LOSES:
                 return _cut(request)
-        return web.json_response(told)
+        return web.json_response(response)
 
 
 def _cut(request: web.Request) -> web.Response:
@@ -87,14 +87,14 @@ class RefundWorld:
 
     async def ask(self, payment: Payment, amount: str | None = None, **more: Any) -> Refund:
         """Request a refund as the merchant."""
-        asked = CreateRefundRequest(
+        request = CreateRefundRequest(
             merchant_id=payment.merchant_id,
             payment_id=payment.id,
             key=uuid4(),
             amount=amount,
             **more,
         )
-        return (await self.ground.world.service.refund_creator.create(asked)).refund
+        return (await self.ground.world.service.refund_creator.create(request)).refund
 
     async def turn(self) -> None:
         """Process every unfinished refund once."""
@@ -107,14 +107,14 @@ class RefundWorld:
             await service.refund_sender.process(due)
 
     async def read(self, refund: Refund) -> Refund:
-        found = await refund_store.get(self.ground.world.database, refund.id)
-        assert found is not None
-        return found
+        stored_refund = await refund_store.get(self.ground.world.database, refund.id)
+        assert stored_refund is not None
+        return stored_refund
 
     async def stands(self, refund: Refund) -> tuple[str, str]:
         """Return a refund's status and step."""
-        seen = await self.read(refund)
-        return seen.status.value, seen.step.value
+        stored_refund = await self.read(refund)
+        return stored_refund.status.value, stored_refund.step.value
 
     async def balance(self, token: str, owner: str) -> int:
         """Read an account's balance from the chain."""
@@ -122,8 +122,8 @@ class RefundWorld:
         if place.native:
             return await self.ground.chain.number("eth_getBalance", owner, "latest")
         data = f"0x{abi.encode_balance_of(bytes.fromhex(owner[2:])).hex()}"
-        asked = {"to": place.address, "data": data}
-        return await self.ground.chain.number("eth_call", asked, "latest")
+        request = {"to": place.address, "data": data}
+        return await self.ground.chain.number("eth_call", request, "latest")
 
     async def logs(self) -> list[str]:
         """List the dispositions of the final refund logs, in chain order."""
@@ -189,8 +189,8 @@ async def refunding(
     """Set up refunds on a chain. `refund_senders` are the service's senders."""
     async with signing(ground.chain.url) as signer:
         endpoints = {ground.slug: list(urls) or [ground.chain.url]}
-        opened = open_refund_senders({ground.slug: signer.url}, endpoints, ground.clock)
-        refund_senders |= opened
+        result = open_refund_senders({ground.slug: signer.url}, endpoints, ground.clock)
+        refund_senders |= result
         await ground.world.perform(SetChain(chain=ground.slug, refunder=ground.deployment.refunder))
-        yield RefundWorld(ground, signer, opened)
-        await opened.close()
+        yield RefundWorld(ground, signer, result)
+        await result.close()

@@ -58,10 +58,10 @@ class _Session(socketserver.StreamRequestHandler):
         self.request.close()
 
     def _answer(self, command: str, text: str) -> bool:
-        known = self.server.known
-        known.commands.append(text if command != "AUTH" else "AUTH")
-        if command in known.said:
-            self._say(known.said[command])
+        credentials = self.server.known
+        credentials.commands.append(text if command != "AUTH" else "AUTH")
+        if command in credentials.said:
+            self._say(credentials.said[command])
             return True
         if command == "DATA":
             return self._read_mail()
@@ -69,8 +69,8 @@ class _Session(socketserver.StreamRequestHandler):
             self._say("220 go ahead")
             self._encrypt()
         elif command == "EHLO":
-            offers = ["mail.test", "AUTH PLAIN", *known.offers]
-            offers += ["STARTTLS"] if known.tls and not self.is_encrypted else []
+            offers = ["mail.test", "AUTH PLAIN", *credentials.offers]
+            offers += ["STARTTLS"] if credentials.tls and not self.is_encrypted else []
             for offer in offers[:-1]:
                 self._say(f"250-{offer}")
             self._say(f"250 {offers[-1]}")
@@ -87,15 +87,15 @@ class _Session(socketserver.StreamRequestHandler):
         return True
 
     def _read_mail(self) -> bool:
-        known = self.server.known
-        if known.hang_up_after is not None and self.count >= known.hang_up_after:
+        credentials = self.server.known
+        if credentials.hang_up_after is not None and self.count >= credentials.hang_up_after:
             return False
         self._say("354 go on")
         lines: list[bytes] = []
         while (line := self.rfile.readline()) not in {b".\r\n", b""}:
             lines.append(line)
-        known.received.append((self.recipient, b"".join(lines)))
-        known.was_encrypted.append(self.is_encrypted)
+        credentials.received.append((self.recipient, b"".join(lines)))
+        credentials.was_encrypted.append(self.is_encrypted)
         self.count += 1
         self._say("250 taken")
         return True

@@ -451,7 +451,7 @@ async def make_stage(world: World, service: Service) -> Stage:
     key = await service.run_operation(IssueApiKey(merchant_id=merchant_id, name="old server"), ADA)
     payment, first, second = await add_refunds_for_approval(world)
     await world.cancelled(payer_uid="buyer-6")
-    known = {
+    values = {
         "merchant": merchant_id,
         "api_key": new.api_key,
         "old_merchant": world.merchant_id,
@@ -479,7 +479,7 @@ async def make_stage(world: World, service: Service) -> Stage:
         "resting_refund": ids.format_id(ids.REFUND, await add_stopped_refund(world)),
         "deposit_refund": ids.format_id(ids.REFUND, await deposit_refund(world)),
     }
-    return Stage(world, service, known, tokens)
+    return Stage(world, service, values, tokens)
 
 
 async def add_statement(world: World) -> UUID:
@@ -572,16 +572,16 @@ async def add_refunds_for_approval(world: World) -> tuple[UUID, UUID, UUID]:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference=f"cap-{payment.id}"))
-    made: list[UUID] = []
+    refund_ids: list[UUID] = []
     async with world.database.transaction() as tx:
         locked = await payment_store.lock(tx, [payment.id])
-        held = await capture_store.lock_credited(tx, payment.id)
+        capture = await capture_store.lock_credited(tx, payment.id)
         for _ in range(2):
             new = NewRefund(
                 id=world.id_generator.new_id(),
                 merchant_id=world.merchant_id,
                 payment_id=payment.id,
-                capture_id=held.id,
+                capture_id=capture.id,
                 case_id=None,
                 amount=Decimal("90.00"),
                 amount_text="90.00",
@@ -593,8 +593,8 @@ async def add_refunds_for_approval(world: World) -> tuple[UUID, UUID, UUID]:
                 requested_by=f"merchant:{world.merchant_id}",
                 at=locked.now,
             )
-            made.append((await refund_store.add(tx, new)).id)
-    return payment.id, made[0], made[1]
+            refund_ids.append((await refund_store.add(tx, new)).id)
+    return payment.id, refund_ids[0], refund_ids[1]
 
 
 async def add_stopped_refund(world: World) -> UUID:

@@ -105,8 +105,8 @@ class _Caller(asyncio.Protocol):
             self._done.exception()  # a closed connection does not send requests
 
     def _next(self) -> WireAnswer | None:
-        head, found, rest = self._buffer.partition(b"\r\n\r\n")
-        if not found:
+        head, separator, rest = self._buffer.partition(b"\r\n\r\n")
+        if not separator:
             return None
         first, *lines = head.decode("latin-1").split("\r\n")
         headers = {
@@ -154,7 +154,7 @@ async def storm(
     open_ = await callers(ports, min(len(requests), sockets_max))
     async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(
-            *(one.send(requests[at :: len(open_)]) for at, one in enumerate(open_))
+            *(caller.send(requests[at :: len(open_)]) for at, caller in enumerate(open_))
         )
     for item in open_:
         item.hang_up()

@@ -95,12 +95,12 @@ class Buyer:
         return await self._ask("authenticate", {**_whose(created), "success": str(success).lower()})
 
     async def pay(self, created: SessionCreated, number: str = PAYS) -> None:
-        said = await self.confirm(created, number)
-        assert said.get("status") == "succeeded", said
+        response = await self.confirm(created, number)
+        assert response.get("status") == "succeeded", response
 
     async def decline(self, created: SessionCreated) -> None:
-        said = await self.confirm(created, DECLINED)
-        assert said["error"]["code"] == "card_declined", said
+        response = await self.confirm(created, DECLINED)
+        assert response["error"]["code"] == "card_declined", response
 
     async def decide(self, refund_reference: str, status: str) -> None:
         url = f"{self.url}/_sandbox/refunds/{refund_reference}"
@@ -142,8 +142,8 @@ class Buyer:
 
     async def listen(self, url: str, secret: str) -> None:
         """Set the URL to which events are sent."""
-        asked = {"url": url, "secret": secret}
-        async with self.http.put(f"{self.url}/_sandbox/webhook", json=asked) as answer:
+        request = {"url": url, "secret": secret}
+        async with self.http.put(f"{self.url}/_sandbox/webhook", json=request) as answer:
             assert answer.status == 200, await answer.text()
 
     async def _ask(self, path: str, body: dict[str, str]) -> dict[str, Any]:

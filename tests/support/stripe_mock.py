@@ -33,8 +33,8 @@ def build() -> Path | None:
     if not program.exists():
         environment = os.environ | {"GOPATH": str(_FOLDER), "GOFLAGS": "-modcacherw"}
         command = [go, "install", f"{_MODULE}@{VERSION}"]
-        done = subprocess.run(command, env=environment, timeout=_BUILD_S, check=False)
-        if done.returncode:
+        result = subprocess.run(command, env=environment, timeout=_BUILD_S, check=False)
+        if result.returncode:
             return None
     built = subprocess.run(
         [go, "version", "-m", program], capture_output=True, text=True, check=True

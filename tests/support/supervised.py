@@ -56,13 +56,13 @@ class Supervised:
 
     def metric(self, name: str, labels: str = "") -> float:
         """Read a metric at the supervisor's address; -1 if it does not exist yet."""
-        with socket.create_connection(("127.0.0.1", self.metrics_port), PATIENCE_S) as asked:
-            asked.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
-            with asked.makefile("rb") as answer:
+        with socket.create_connection(("127.0.0.1", self.metrics_port), PATIENCE_S) as connection:
+            connection.sendall(b"GET /metrics HTTP/1.0\r\n\r\n")
+            with connection.makefile("rb") as answer:
                 text = answer.read().decode()
         pattern = rf"^{name}{re.escape(labels)} (\S+)$"
-        found = re.search(pattern, text, re.MULTILINE)
-        return float(found[1]) if found else -1.0
+        match = re.search(pattern, text, re.MULTILINE)
+        return float(match[1]) if match else -1.0
 
     def wait_for(self, count: int) -> set[int]:
         """Wait until this many processes are serving, and return them."""
@@ -80,8 +80,8 @@ class Supervised:
         """Wait until an event has been logged this many times, and return the last log line."""
         deadline = time.monotonic() + PATIENCE_S
         while time.monotonic() < deadline:
-            if len(found := self.events(name)) >= count:
-                return found[count - 1]
+            if len(lines := self.events(name)) >= count:
+                return lines[count - 1]
             time.sleep(_LOOK_S)
         raise AssertionError(f"no {name}: {self.log.read_text()}")
 
@@ -128,18 +128,18 @@ def supervised(
             stdout=output,
             stderr=output,
         )
-    made = Supervised(running, script, log, port, metrics_port)
+    supervisor = Supervised(running, script, log, port, metrics_port)
     try:
-        made.wait_for(2)
-        yield made
+        supervisor.wait_for(2)
+        yield supervisor
     finally:
         if running.poll() is None:
-            status = made.end()
+            status = supervisor.end()
             assert status == 0, log.read_text()
-    written = log.read_text()
-    assert '"event": "bug"' not in written
-    assert "Traceback" not in written
-    assert "Warning" not in written
+    text = log.read_text()
+    assert '"event": "bug"' not in text
+    assert "Traceback" not in text
+    assert "Warning" not in text
 
 
 def _inode(server_port: int, client_port: int) -> str:

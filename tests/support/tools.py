@@ -21,11 +21,11 @@ _ALSO_IN = ("/usr/sbin", "/usr/local/sbin", "/sbin")
 
 def tool(name: str) -> str:
     """Find a program. A test fails if its program is missing."""
-    found = find(name)
-    if not found:
+    path = find(name)
+    if not path:
         text = f"there is no {name}: run `make tools`, or install {PACKAGES[name]}"
         pytest.fail(text, pytrace=False)
-    return found
+    return path
 
 
 def java() -> str:

@@ -61,17 +61,17 @@ def request(
     streams: Sequence[int],
 ) -> socket.socket:
     """Request a process. The connection returns its process id, and later its exit status."""
-    asked = {
+    message = {
         "words": list(words),
         "environment": dict(environment),
         "folder": str(folder),
         "files": resource.getrlimit(resource.RLIMIT_NOFILE),
     }
-    sent = json.dumps(asked).encode()
-    assert len(sent) <= REQUEST_MAX, "the arguments and variables exceed the size of a message"
+    data = json.dumps(message).encode()
+    assert len(data) <= REQUEST_MAX, "the arguments and variables exceed the size of a message"
     connection = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
     connection.connect(path)
-    socket.send_fds(connection, [sent], list(streams))
+    socket.send_fds(connection, [data], list(streams))
     return connection
 
 
@@ -104,17 +104,17 @@ class _Server:
             os.kill(pid, signal.SIGKILL)
 
     def _fork(self, connection: socket.socket) -> None:
-        asked, streams, _, _ = socket.recv_fds(connection, REQUEST_MAX, _STREAMS)
+        message, streams, _, _ = socket.recv_fds(connection, REQUEST_MAX, _STREAMS)
         pid = os.fork()
         if pid == 0:
             connection.close()
-            self._become(json.loads(asked), streams)
+            self._become(json.loads(message), streams)
         for descriptor in streams:
             os.close(descriptor)
         self._running[pid] = connection
         _send(connection, pid)
 
-    def _become(self, asked: dict[str, Any], streams: list[int]) -> None:
+    def _become(self, message: dict[str, Any], streams: list[int]) -> None:
         signal.set_wakeup_fd(-1)
         signal.signal(signal.SIGCHLD, signal.SIG_DFL)
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
@@ -125,7 +125,7 @@ class _Server:
         for number, descriptor in enumerate(streams):
             os.dup2(descriptor, number)
             os.close(descriptor)
-        os._exit(_run(**asked))
+        os._exit(_run(**message))
 
     def _reap(self) -> None:
         while self._running:

@@ -127,9 +127,9 @@ class World:
 
     async def read(self, payment: Payment) -> PaymentSnapshot:
         """Read a stored payment without changing it."""
-        seen = await payment_store.get(self.database, payment.id)
-        assert seen is not None
-        return seen
+        snapshot = await payment_store.get(self.database, payment.id)
+        assert snapshot is not None
+        return snapshot
 
     async def status(self, payment: Payment) -> str:
         return (await self.read(payment)).payment.status.value
@@ -139,10 +139,12 @@ class World:
     ) -> SelectedSession:
         """Select a method, as the buyer's browser does."""
         service = self.service
-        seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-        chosen = QuoteSelection(payment_method_id=method or self.card, **more)
+        checkout_payment = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
+        selection = QuoteSelection(payment_method_id=method or self.card, **more)
         restrictions = await service.policies.get_restrictions()
-        return await select_quote(service.selection_context, seen, chosen, restrictions)
+        return await select_quote(
+            service.selection_context, checkout_payment, selection, restrictions
+        )
 
     async def report(self, payment: Payment, session_id: UUID, report: SessionReport) -> Payment:
         """Send a gateway's report about a session."""

@@ -60,13 +60,13 @@ async def _both(api: Api) -> AsyncIterator[dict[str, Api]]:
 async def _ids(side: Api) -> dict[str, str]:
     """Pay and refund a payment; return an id of every kind in merchants' routes."""
     created = await paid(side)
-    asked = await refund(side, created, amount="1.00")
-    assert asked.status == 201
+    refund_response = await refund(side, created, amount="1.00")
+    assert refund_response.status == 201
     events = await side.send("GET", "/v1/events", headers=side.bearer())
     [event] = events.json["data"]
     return {
         "payment_id": created.json["id"],
-        "refund_id": asked.json["id"],
+        "refund_id": refund_response.json["id"],
         "event_id": event["id"],
         "statement_id": format_id(STATEMENT, await add_statement(side.world)),
         "link_id": format_id(PAYMENT_LINK, (await make_link(side.world)).id),
@@ -98,8 +98,10 @@ async def test_no_documented_operation_crosses_from_one_mode_into_the_other(api:
                     assert answer.status < 300 or needs_test, (mode, operation)
                 for text in ids[other].values():
                     assert text.encode() not in answer.body, (mode, operation)
-        known = [row["id"] for row in before]
-        after = await api.world.rows("SELECT * FROM payment WHERE id = ANY($1) ORDER BY id", known)
+        ids_before = [row["id"] for row in before]
+        after = await api.world.rows(
+            "SELECT * FROM payment WHERE id = ANY($1) ORDER BY id", ids_before
+        )
         assert after == before
 
 
@@ -148,8 +150,8 @@ async def test_a_cursor_of_the_other_mode_lists_only_the_keys_own_mode(api: Api)
                     "GET", f"{path}?cursor={cursor}", headers=sides[mode].bearer()
                 )
                 own = await sides[mode].send("GET", path, headers=sides[mode].bearer())
-                known = {item["id"] for item in own.json["data"]}
-                assert {item["id"] for item in page.json.get("data", [])} <= known, (mode, path)
+                own_ids = {item["id"] for item in own.json["data"]}
+                assert {item["id"] for item in page.json.get("data", [])} <= own_ids, (mode, path)
 
 
 def test_every_kind_of_id_in_the_document_is_covered() -> None:
@@ -162,8 +164,8 @@ async def test_a_test_key_reads_the_objects_that_it_created(api: Api) -> None:
         ids = await _ids(test)
         assert test.world.api_key.startswith("sk_test_")
         assert (await test.get(ids["payment_id"])).json["merchant_id"] == test.world.merchant_id
-        [listed] = (await test.send("GET", "/v1/payments", headers=test.bearer())).json["data"]
-        assert listed["id"] == ids["payment_id"]
+        [item] = (await test.send("GET", "/v1/payments", headers=test.bearer())).json["data"]
+        assert item["id"] == ids["payment_id"]
         assert (await api.send("GET", "/v1/payments", headers=api.bearer())).json == {"data": []}
 
 
@@ -247,12 +249,12 @@ async def test_the_operators_figures_exclude_test_payments(api: Api) -> None:
                 "UPDATE figure_mark SET counted_until = counted_until - interval '1 minute'"
             )
             await api.world.rows("DELETE FROM hourly_figure")
-            told: list[hourly_figures.OutcomeCount] = []
-            while await hourly_figures.count_outcomes(api.world.database, told.extend):
+            outcomes: list[hourly_figures.OutcomeCount] = []
+            while await hourly_figures.count_outcomes(api.world.database, outcomes.extend):
                 pass  # a completed hour is listed first
-            assert len(told) == 2 * len(expected), mode
-            counted = await api.world.rows(kinds)
-            assert [(row["kind"], row["count"]) for row in counted] == expected, mode
+            assert len(outcomes) == 2 * len(expected), mode
+            rows = await api.world.rows(kinds)
+            assert [(row["kind"], row["count"]) for row in rows] == expected, mode
 
 
 async def test_the_ledger_excludes_test_payments(api: Api) -> None:

@@ -118,9 +118,9 @@ async def test_the_operators_figures_exclude_payments_at_the_test_gateway(side: 
     await measure(service)
     assert _figures_of_the_test_gateway() == before
     assert await overview_store.count_open_cases(side.world.database) == {}
-    seen = await overview_store.read_overview(side.world.database, None, with_conversion=True)
-    assert (seen.hours, seen.conversion) == ([], [])
-    assert seen.waiting.cases == len(_WAITING)  # these figures include both modes
+    overview = await overview_store.read_overview(side.world.database, None, with_conversion=True)
+    assert (overview.hours, overview.conversion) == ([], [])
+    assert overview.waiting.cases == len(_WAITING)  # these figures include both modes
 
 
 async def test_requests_to_the_test_gateway_are_not_in_the_gateway_call_log(
@@ -140,6 +140,6 @@ async def test_a_gateway_file_for_a_test_account_is_refused_with_a_reason(
     (folder / "file.csv").write_text("\n".join([",".join(HEADER), line, ""]))
     await compare_new_files(world.service.reconciliation_context, FolderSource(str(tmp_path)))
     [run] = await world.perform(ListReconciliationRuns())
-    said = f"account {world.account_id} is a test account; its payments are not in the ledger"
-    assert (run.status, run.problem, run.opened) == ("failed", said, 0)
+    message = f"account {world.account_id} is a test account; its payments are not in the ledger"
+    assert (run.status, run.problem, run.opened) == ("failed", message, 0)
     assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []

@@ -124,13 +124,13 @@ async def test_the_card_determines_the_outcome_of_refunds(
 ) -> None:
     created = await side.create()
     assert (await act(side, created, "pay", card=card)).json["status"] == "PAID"
-    asked = await refund(side, created, amount="90.00")
-    assert asked.status == 201
-    for wanted in states:
+    response = await refund(side, created, amount="90.00")
+    assert response.status == 201
+    for state in states:
         await send_refunds(side.world)
-        path = f"/v1/refunds/{asked.json['id']}"
+        path = f"/v1/refunds/{response.json['id']}"
         answer = await side.send("GET", path, headers=side.bearer())
-        assert answer.json["status"] == wanted
+        assert answer.json["status"] == state
         await advance(side, 60)
 
 
@@ -265,10 +265,10 @@ async def _page(side: Api, created: Answer) -> str:
 async def test_the_card_page_accepts_a_card_and_redirects_back(side: Api) -> None:
     created = await side.create()
     path = await _page(side, created)
-    shown = await side.send("GET", path)
-    assert shown.status == 200
-    assert "Test mode: you won’t be charged" in shown.body.decode()
-    assert b"4000002500003155" in shown.body
+    response = await side.send("GET", path)
+    assert response.status == 200
+    assert "Test mode: you won’t be charged" in response.body.decode()
+    assert b"4000002500003155" in response.body
     wrong = await _enter(side, path, card="1234")
     assert wrong.status == 400
     assert b"not a test card" in wrong.body
@@ -283,8 +283,8 @@ async def test_the_card_page_accepts_a_card_and_redirects_back(side: Api) -> Non
 async def test_the_card_page_asks_for_3_d_secure(side: Api, reply: str, end: str) -> None:
     created = await side.create()
     path = await _page(side, created)
-    asked = await _enter(side, path, card="4000002500003155")
-    assert asked.headers["Location"] == path
+    response = await _enter(side, path, card="4000002500003155")
+    assert response.headers["Location"] == path
     assert b"3-D Secure" in (await side.send("GET", path)).body
     assert (await side.get(created.json["id"])).json["status"] == "PROCESSING"
     await _enter(side, path, challenge=reply)

@@ -65,9 +65,9 @@ async def test_two_transfers_pay_and_the_session_shows_the_remaining_amount(side
     created, session = await _bill(side)
     part = await act(side, created, "transfer", amount="10.25")
     assert part.json["status"] == "PROCESSING"
-    shown = (await side.send("GET", f"/v1/onchain/sessions/{session['id']}")).json
-    assert (shown["status"], shown["remaining"]["amount"]) == ("partial", "15.25")
-    assert [transaction["state"] for transaction in shown["transactions"]] == ["final"]
+    response = (await side.send("GET", f"/v1/onchain/sessions/{session['id']}")).json
+    assert (response["status"], response["remaining"]["amount"]) == ("partial", "15.25")
+    assert [transaction["state"] for transaction in response["transactions"]] == ["final"]
     await act(side, created, "transfer")
     assert await _outcome(side, created) == ("PAID", None, ["payment.completed"], [])
 
@@ -182,6 +182,8 @@ async def test_the_page_warns_and_its_buttons_send_transfers(
     assert "Never send real tokens to it." in page
     assert session["deposit_address"][:8] in page
     assert not any(name in page for name in ("address.svg", "ethereum:0x"))
-    sent = await side.send("POST", f"{path}/test-transfer", data={"send": f"test_deposit_{button}"})
-    assert sent.status == 303
+    response = await side.send(
+        "POST", f"{path}/test-transfer", data={"send": f"test_deposit_{button}"}
+    )
+    assert response.status == 303
     assert (await side.get(created.json["id"])).json["status"] == status

@@ -82,9 +82,9 @@ def _complaints(folder: Path, files: dict[str, str]) -> set[str]:
     """Lint files; return the names of those with findings."""
     for name, text in files.items():
         (folder / name).write_text(text)
-    done = lint([Path(name) for name in files], folder)
-    assert done.stderr == ""
-    return {Path(item).name for item in re.findall(r"^/.*$", done.stdout, re.MULTILINE)}
+    findings = lint([Path(name) for name in files], folder)
+    assert findings.stderr == ""
+    return {Path(item).name for item in re.findall(r"^/.*$", findings.stdout, re.MULTILINE)}
 
 
 @pytest.mark.parametrize(("kind", "plants"), [("js", SCRIPTS), ("css", STYLES)])
@@ -92,8 +92,8 @@ def test_each_feature_that_a_supported_browser_lacks_is_reported(
     kind: str, plants: dict[str, str], tmp_path: Path
 ) -> None:
     files = {f"{number}.{kind}": text for number, text in enumerate(plants.values())}
-    found = _complaints(tmp_path, files)
-    assert [name for name, file in zip(plants, files, strict=True) if file not in found] == []
+    complaints = _complaints(tmp_path, files)
+    assert [name for name, file in zip(plants, files, strict=True) if file not in complaints] == []
 
 
 def test_fallbacks_and_universally_supported_features_pass(tmp_path: Path) -> None:
@@ -101,12 +101,12 @@ def test_fallbacks_and_universally_supported_features_pass(tmp_path: Path) -> No
 
 
 def test_the_served_files_pass() -> None:
-    done = lint(ROOT / "payintent" / name for name in SERVED)
-    assert (done.returncode, done.stdout + done.stderr) == (0, "")
+    findings = lint(ROOT / "payintent" / name for name in SERVED)
+    assert (findings.returncode, findings.stdout + findings.stderr) == (0, "")
 
 
 def test_every_served_script_and_style_is_checked() -> None:
-    served = {
+    paths = {
         path
         for kind in ("js", "css")
         for path in (ROOT / "payintent").rglob(f"*.{kind}")
@@ -114,7 +114,7 @@ def test_every_served_script_and_style_is_checked() -> None:
     }
     folders = [ROOT / "payintent" / name for name in SERVED]
     assert {
-        path for path in served if not any(folder in path.parents for folder in folders)
+        path for path in paths if not any(folder in path.parents for folder in folders)
     } == set()
 
 

@@ -30,7 +30,7 @@ sys.exit(int(red))
 def _burn(tmp_path: Path, failing: int, suite: str = _SUITE, **load: str) -> tuple[int, list[str]]:
     """Run `tools.burn` with one run per load; the run with this number fails."""
     command = [sys.executable, "-c", suite, str(tmp_path), str(failing)]
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tools.burn", str(tmp_path / "logs"), *command],
         cwd=ROOT,
         env=os.environ | {"RUNS": "1", "LOAD": "quiet busy"} | load,
@@ -38,8 +38,8 @@ def _burn(tmp_path: Path, failing: int, suite: str = _SUITE, **load: str) -> tup
         text=True,
         check=False,
     )
-    assert done.stderr == ""
-    return done.returncode, done.stdout.splitlines()
+    assert result.stderr == ""
+    return result.returncode, result.stdout.splitlines()
 
 
 @pytest.mark.parametrize(

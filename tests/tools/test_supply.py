@@ -46,8 +46,8 @@ def _osv(known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 
     class Osv(BaseHTTPRequestHandler):
         def do_POST(self) -> None:
-            wanted = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-            found = known.get(wanted["package"]["name"])
+            content = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
+            found = known.get(content["package"]["name"])
             body = json.dumps({"vulns": found} if found else {}).encode()
             self.send_response(200)
             self.send_header("Content-Length", str(len(body)))
@@ -70,7 +70,7 @@ def _osv(known: dict[str, list[dict[str, Any]]]) -> Iterator[str]:
 def _audit(tmp_path: Path, url: str, timeout_s: int = 60) -> tuple[int, list[str]]:
     lock = tmp_path / "lock.txt"
     lock.write_text("".join(f"{name}==1.0 --hash=sha256:{64 * '0'}\n" for name in ("good", "weak")))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "tools.audit", str(lock)],
         cwd=ROOT,
         env={"PATH": "", "OSV_URL": url, "AUDIT_TIMEOUT_S": str(timeout_s), "HOME": str(tmp_path)},
@@ -78,8 +78,8 @@ def _audit(tmp_path: Path, url: str, timeout_s: int = 60) -> tuple[int, list[str
         text=True,
         check=False,
     )
-    assert done.stderr == ""
-    return done.returncode, done.stdout.splitlines()
+    assert result.stderr == ""
+    return result.returncode, result.stdout.splitlines()
 
 
 def test_a_known_vulnerability_in_a_pinned_package_fails_the_check(tmp_path: Path) -> None:
@@ -113,7 +113,7 @@ def test_make_check_runs_both_tools_on_every_lock_file() -> None:
         str(path.relative_to(ROOT)): set(re.findall(r"^\S+==\S+", path.read_text(), re.MULTILINE))
         for path in LOCKS
     }
-    covered = {pin for name, found in pins.items() if name in audited for pin in found}
+    covered = {pin for name, pinned in pins.items() if name in audited for pin in pinned}
     assert set().union(*pins.values()) == covered
 
 
@@ -140,7 +140,7 @@ def test_packages_in_lock_files_of_examples_and_plugins_have_hashes_and_no_addre
 
 def test_no_package_in_medusas_lock_file_has_an_unapproved_licence() -> None:
     packages = json.loads(MEDUSA_LOCK.read_text())["packages"]
-    licences = {name: str(one.get("license", "")) for name, one in packages.items()}
+    licences = {name: str(package.get("license", "")) for name, package in packages.items()}
     assert licences["node_modules/@medusajs/medusa"] == "MIT"
     assert [name for name, licence in licences.items() if "LICENSE" in licence] == []
 
@@ -149,7 +149,7 @@ def test_every_example_is_run_and_has_a_readme_of_five_lines() -> None:
     shops = {path.parent.name: path.read_text() for path in ROOT.glob("examples/*/README.md")}
     assert set(shops) == {shop.name for shop in SHOPS}
     lines = {name: re.findall(r"^\d\. ", text, re.MULTILINE) for name, text in shops.items()}
-    assert {len(found) for found in lines.values()} == {5}
+    assert {len(readme_lines) for readme_lines in lines.values()} == {5}
 
 
 @pytest.mark.parametrize("path", LOCKS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -164,14 +164,14 @@ def test_every_package_in_a_lock_file_has_hashes_and_no_index_address(path: Path
 @pytest.fixture(scope="module")
 def document(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     """The bill of materials, written twice with the same bytes."""
-    written = []
+    outputs = []
     for name in ("first", "second"):
         folder = tmp_path_factory.mktemp(name)
         command = [sys.executable, "-m", "tools.sbom", str(folder)]
         subprocess.run(command, cwd=ROOT, check=True, capture_output=True)
-        written.append((folder / "sbom.cdx.json").read_bytes())
-    assert written[0] == written[1]
-    return written[0]
+        outputs.append((folder / "sbom.cdx.json").read_bytes())
+    assert outputs[0] == outputs[1]
+    return outputs[0]
 
 
 def test_the_bill_of_materials_follows_the_cyclonedx_schema(document: bytes) -> None:
@@ -190,12 +190,12 @@ def test_the_bill_of_materials_lists_installed_packages_and_their_dependents(
     document: bytes,
 ) -> None:
     bill = json.loads(document)
-    listed = {part["name"]: part["version"] for part in bill["components"]}
-    assert listed == {name: version(name) for name in listed}
+    versions = {part["name"]: part["version"] for part in bill["components"]}
+    assert versions == {name: version(name) for name in versions}
     pinned = set(
         re.findall(r"^([\w.-]+)==", (ROOT / "requirements/run.txt").read_text(), re.MULTILINE)
     )
-    assert pinned - listed.keys() == {"colorama"}  # only on Windows
+    assert pinned - versions.keys() == {"colorama"}  # only on Windows
     [edges] = [
         dependency["dependsOn"]
         for dependency in bill["dependencies"]

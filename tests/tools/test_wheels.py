@@ -53,17 +53,17 @@ class Environment:
 
     def run(self, *words: str) -> str:
         command = [self.python, "-I", *words]
-        done = subprocess.run(command, capture_output=True, text=True, check=False)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = subprocess.run(command, capture_output=True, text=True, check=False)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     def _link(self, name: str) -> None:
         """Link every file and folder that a distribution installs."""
-        found = distribution(name)
-        for top in {file.parts[0] for file in found.files or () if ".." not in file.parts}:
+        package = distribution(name)
+        for top in {file.parts[0] for file in package.files or () if ".." not in file.parts}:
             link = self._libraries / top
             if not link.exists():
-                link.symlink_to(Path(str(found.locate_file(top))))
+                link.symlink_to(Path(str(package.locate_file(top))))
 
 
 def _pinned() -> Iterator[str]:
@@ -91,8 +91,8 @@ def test_the_service_runs_from_its_wheel_without_the_sandbox(
         "[read_document(path) for path in (OPENAPI, RUNBOOK, *(each.path for each in GUIDES))];"
         "load_compiled_contract()"
     )
-    found, place = environment.run("-c", code).split()
-    assert found == "None"
+    origin, place = environment.run("-c", code).split()
+    assert origin == "None"
     assert not Path(place).is_relative_to(ROOT)
     commands = environment.run("-m", "payintent", "--help")
     assert "worker" in commands
