@@ -185,7 +185,7 @@ async def _asked_by(world: World, who: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("asked", "approver", "refused"),
+    ("requester", "approver", "refused"),
     [
         ("merchant:1", _ADA, None),
         ("policy:auto_refund", _ADA, None),

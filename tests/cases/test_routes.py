@@ -71,7 +71,7 @@ async def test_a_dispute_is_shown_with_the_gateways_report(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("currency", "amount_minor", "shown"),
+    ("currency", "amount_minor", "expected"),
     [("JPY", 500, "500"), ("KWD", 1234, "1.234"), ("EUR", 1, "0.01")],
 )
 async def test_amounts_have_the_decimals_of_their_currency(
@@ -83,7 +83,7 @@ async def test_amounts_have_the_decimals_of_their_currency(
 
 
 @pytest.mark.parametrize(
-    ("decimals", "shown"), [(6, "25.5"), (18, "0.0000000000255"), (None, None)]
+    ("decimals", "expected"), [(6, "25.5"), (18, "0.0000000000255"), (None, None)]
 )
 def test_chain_amounts_have_the_decimals_of_their_token(
     decimals: int | None, expected: str | None

@@ -50,7 +50,7 @@ def test_a_payer_rule_matches_only_the_exact_payer_uid() -> None:
 
 
 @pytest.mark.parametrize(
-    ("listed", "met", "passed"),
+    ("value", "met", "passed"),
     [
         ("a@x.com", ["a@x.com", "A@X.com"], ["b@x.com", "aa@x.com", "a@x.com.au", None]),
         ("@x.com", ["a@x.com", "b@X.COM"], ["a@y.x.com", "a@ax.com", "x.com@a.com", None]),
@@ -66,7 +66,7 @@ def test_an_email_rule_matches_an_address_or_a_domain_case_insensitively(
 
 
 @pytest.mark.parametrize(
-    ("listed", "met", "passed"),
+    ("value", "met", "passed"),
     [
         ("192.0.2.7", ["192.0.2.7", "::ffff:192.0.2.7"], ["192.0.2.8", "::7", "x", "", None]),
         ("192.0.2.0/24", ["192.0.2.0", "192.0.2.255"], ["192.0.3.0", "2001:db8::1", None]),
