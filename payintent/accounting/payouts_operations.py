@@ -164,7 +164,7 @@ class ListPayouts(ReadOperation[list[PayoutRecord]], frozen=True, kw_only=True):
     )
     merchant_id: MerchantFilter = None
     currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
-    before: Annotated[UUID | None, option("The last payout of the previous page.")] = None
+    before: Annotated[UUID | None, option("The last payout on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[PayoutRecord]:
@@ -386,7 +386,7 @@ class ListGatewayPayouts(ReadOperation[list[GatewayPayoutRecord]], frozen=True, 
     )
     account_id: Annotated[int | None, option("Only this gateway account.", name="account")] = None
     currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
-    before: Annotated[UUID | None, option("The last payout of the previous page.")] = None
+    before: Annotated[UUID | None, option("The last payout on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[GatewayPayoutRecord]:

@@ -71,7 +71,7 @@ class ListStatements(ReadOperation[list[StatementView]], frozen=True, kw_only=Tr
     currency: Annotated[str | None, option("Only this currency or token, such as THB.")] = None
     since: Annotated[str | None, option("Only statements from this day onwards.")] = None
     until: Annotated[str | None, option("Only statements up to and including this day.")] = None
-    before: Annotated[str | None, option("The last statement of the previous page.")] = None
+    before: Annotated[str | None, option("The last statement on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[StatementView]:

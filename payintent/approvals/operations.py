@@ -90,10 +90,10 @@ class ListApprovals(ReadOperation[list[ApprovalView]], frozen=True, kw_only=True
         option("The status of the proposals."),
     ] = "WAITING"
     merchant_id: MerchantFilter = None
-    before: Annotated[str | None, option("The last id of the previous page.")] = None
+    before: Annotated[str | None, option("The last id on the previous page.")] = None
     order: ListOrder = "newest"
     after: Annotated[
-        str | None, option("The last id of the previous page, if the order is `oldest`.")
+        str | None, option("The last id on the previous page, if the order is `oldest`.")
     ] = None
     limit: ListLimit = 20
 

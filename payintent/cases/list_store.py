@@ -130,7 +130,7 @@ class CaseFilter:
     opened_from: datetime | None = None
     opened_before: datetime | None = None
     oldest_first: bool = False  # only for operators' lists
-    last: UUID | None = None  # the last case of the previous page
+    last: UUID | None = None  # the last case on the previous page
 
 
 def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> KeysetList:

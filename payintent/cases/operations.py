@@ -41,9 +41,9 @@ class ListCases(PendingList[list[CaseDetails]], frozen=True, kw_only=True):
     ] = "OPEN"
     kind: Annotated[CaseKind | None, option("Only cases of this kind.")] = None
     order_id: OrderFilter = None
-    before: Annotated[str | None, option("The last case of the previous page.")] = None
+    before: Annotated[str | None, option("The last case on the previous page.")] = None
     after: Annotated[
-        str | None, option("The last case of the previous page, if the order is `oldest`.")
+        str | None, option("The last case on the previous page, if the order is `oldest`.")
     ] = None
 
     async def read(self, context: OperationContext) -> list[CaseDetails]:

@@ -138,10 +138,11 @@ async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord)
             False, f"{describe_endpoint_fault(name, error)}, expected chain {chain.network_id}"
         )
     behind = heads.latest.number - heads.final.number
+    noun = "block" if behind == 1 else "blocks"
     return CheckResult(
         True,
         f"{name} is on chain {chain.network_id} at block {heads.latest.number}, "
-        f"{behind} blocks after the last final block",
+        f"{behind} {noun} after the last final block",
     )
 
 

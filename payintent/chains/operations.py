@@ -61,12 +61,12 @@ _LIMITS = RpcLimits(
 
 
 async def require_chain(database: Executor, slug: str) -> ChainRecord:
-    """Return a chain; raises `NOT_FOUND` if it does not exist."""
+    """Return a chain. Raises `NOT_FOUND` if it does not exist."""
     return _require(await chain_store.get_chain(database, slug), slug)
 
 
 async def lock_known_chain(tx: Tx, slug: str) -> ChainRecord:
-    """Lock a chain; raises `NOT_FOUND` if it does not exist."""
+    """Lock a chain. Raises `NOT_FOUND` if it does not exist."""
     return _require(await chain_store.lock_chain(tx, slug), slug)
 
 
@@ -77,7 +77,7 @@ def _require(chain: ChainRecord | None, slug: str) -> ChainRecord:
 
 
 def parse_checksum_address(name: str, text: str) -> bytes:
-    """Parse a `0x` address; raises `BAD_REQUEST` if it or its checksum is invalid."""
+    """Parse a `0x` address. Raises `BAD_REQUEST` if it or its checksum is invalid."""
     try:
         return parse_address(text)
     except ValueError as error:
@@ -256,7 +256,7 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         return contract
 
     async def _parse_new_address(self, database: Executor) -> bytes:
-        """Parse the address; raises `CONFLICT` if it is already registered."""
+        """Parse the address. Raises `CONFLICT` if it is already registered."""
         address = parse_checksum_address("address", self.address)
         contracts = await chain_store.list_contracts(database, self.chain)
         factories = await chain_store.list_factories(database, self.chain)
@@ -374,7 +374,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         )
 
     def _parse_deposit_amounts(self) -> dict[str, Decimal]:
-        """Parse the thresholds for sweeps and surpluses; raises `BAD_REQUEST` if one is invalid."""
+        """Parse the thresholds for sweeps and surpluses. Raises `BAD_REQUEST` if one is invalid."""
         texts: dict[str, str | None] = {name: getattr(self, name) for name in _DEPOSIT_AMOUNTS}
         amounts = {name: text for name, text in texts.items() if text is not None}
         for name, text in amounts.items():
@@ -383,7 +383,7 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return {name: Decimal(text) for name, text in amounts.items()}
 
     def _parse_auto_refund_minimum(self) -> Decimal:
-        """Parse the minimum amount of automatic refunds; raises `BAD_REQUEST` if it is invalid."""
+        """Parse the minimum amount of automatic refunds. Raises `BAD_REQUEST` if it is invalid."""
         if self.auto_refund_from is None or not TOKEN_AMOUNT.fullmatch(self.auto_refund_from):
             raise BadRequestError("auto_refund_from must be a number of tokens, such as 7.5")
         return Decimal(self.auto_refund_from)
@@ -416,20 +416,18 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         return token
 
     async def _get_token(self, database: Executor) -> TokenRecord:
-        """Return the current token; raises `NOT_FOUND` if it does not exist."""
+        """Return the current token. Raises `NOT_FOUND` if it does not exist."""
         await require_chain(database, self.chain)
         by_symbol = {
             token.symbol: token for token in await chain_store.list_tokens(database, self.chain)
         }
         if self.symbol not in by_symbol:
-            names = ", ".join(by_symbol)
-            raise NotFoundError(
-                f"no token {quote_input(self.symbol)} on {self.chain}; use one of {names}"
-            )
+            names = f"use one of {', '.join(by_symbol)}" if by_symbol else "it has no tokens"
+            raise NotFoundError(f"no token {quote_input(self.symbol)} on {self.chain}; {names}")
         return by_symbol[self.symbol]
 
     async def _get_changed_token(self, database: Executor) -> TokenRecord:
-        """Return the changed token; raises `BAD_REQUEST` for an invalid address."""
+        """Return the changed token. Raises `BAD_REQUEST` for an invalid address."""
         token = await self._get_token(database)
         changes: dict[str, Any] = {
             name: getattr(self, name)

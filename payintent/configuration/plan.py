@@ -57,7 +57,7 @@ class ConfigFile:
 
 
 def parse_config(content: bytes, name: str) -> ConfigFile:
-    """Parse a file; raises `BAD_REQUEST` with the file's name and the line of the first error."""
+    """Parse a file. Raises `BAD_REQUEST` with the file's name and the line of the first error."""
     if len(content) > _BYTES_MAX:
         _reject(name, f"the file is larger than {_BYTES_MAX >> 20} MiB")
     root = _parse_yaml(content, name)
@@ -244,7 +244,7 @@ class PlanConfig(ReadOperation[list[PlanStep]], frozen=True, kw_only=True):
     file: ConfigFile
 
     async def read(self, context: OperationContext) -> list[PlanStep]:
-        """Return the differences in execution order; raises the first error."""
+        """Return the differences in execution order. Raises the first error."""
         steps = [
             await _check_step(context, step)
             for section in SECTIONS

@@ -41,7 +41,7 @@ def _parse_cached(text: str) -> Address | None:
 
 
 def parse_ip_network(text: str) -> Network:
-    """Parse a network or an address; raises `ValueError`. IPv4-mapped networks become IPv4."""
+    """Parse a network or an address. Raises `ValueError`. IPv4-mapped networks become IPv4."""
     network = ip_network(text)
     mapped = network.network_address.ipv4_mapped if isinstance(network, IPv6Network) else None
     if mapped is None or network.prefixlen < _MAPPED_PREFIX:

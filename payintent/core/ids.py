@@ -47,7 +47,7 @@ def format_id(prefix: str, value: UUID) -> str:
 
 
 def parse_id(prefix: str, raw: str) -> UUID | None:
-    """Parse an API id; returns None if it is malformed."""
+    """Parse an API id. Returns None if it is malformed."""
     if not raw.startswith(f"{prefix}_") or not _ID.fullmatch(raw):
         return None
     number = from_base62(raw[len(prefix) + 1 :])

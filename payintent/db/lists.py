@@ -36,7 +36,7 @@ class KeysetList:
         merchant: LiteralString = "",
         **filters: LiteralString,
     ) -> None:
-        """List the rows of `select` in `key` order, after the last key of the previous page.
+        """List the rows of `select` in `key` order, after the last key on the previous page.
 
         The column `merchant` restricts the list to one merchant. It is also the first sort column,
         so that only an index by merchant is suitable. With an index by key alone, the database

@@ -25,9 +25,9 @@ class ListDisputes(PendingList[list[DisputeDetails]], frozen=True, kw_only=True)
     ] = "RUNNING"
     order_id: OrderFilter = None
     currency: Annotated[str | None, option("Only disputes in this currency, such as THB.")] = None
-    before: Annotated[UUID | None, option("The last dispute of the previous page.")] = None
+    before: Annotated[UUID | None, option("The last dispute on the previous page.")] = None
     after: Annotated[
-        UUID | None, option("The last dispute of the previous page, if the order is `oldest`.")
+        UUID | None, option("The last dispute on the previous page, if the order is `oldest`.")
     ] = None
 
     async def read(self, context: OperationContext) -> list[DisputeDetails]:

@@ -110,7 +110,7 @@ class DisputeFilter:
     created_from: datetime | None = None
     created_before: datetime | None = None
     oldest_first: bool = False
-    last: UUID | None = None  # the last dispute of the previous page
+    last: UUID | None = None  # the last dispute on the previous page
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

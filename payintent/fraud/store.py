@@ -130,7 +130,7 @@ async def list_decisions(
 
 
 async def lock_counter(tx: Tx, digest: bytes) -> None:
-    """Lock a counter until the transaction ends; raises `LockTimeoutError`."""
+    """Lock a counter until the transaction ends. Raises `LockTimeoutError`."""
     await tx.fetch(
         "SELECT pg_advisory_xact_lock($1::int, hashtext(encode($2, 'hex')))", _COUNTER_LOCKS, digest
     )

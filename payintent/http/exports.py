@@ -69,7 +69,7 @@ async def read_pages(
 ) -> AsyncGenerator[Sequence[T]]:
     """Yield the pages of a list.
 
-    `read_page` receives the last row of the previous page (None for the first page) and a limit,
+    `read_page` receives the last row on the previous page (None for the first page) and a limit,
     and returns the rows that follow.
     """
     last: T | None = None

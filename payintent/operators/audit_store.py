@@ -61,7 +61,7 @@ _ENTRIES = KeysetList(
 async def list_entries(
     database: Executor, before: UUID | None, limit: int, **filters: object
 ) -> list[AuditEntry]:
-    """List entries, newest first. `before` is the last id of the previous page.
+    """List entries, newest first. `before` is the last id on the previous page.
 
     `filters` are keywords of `_ENTRIES`. None disables a filter.
     """

@@ -125,7 +125,7 @@ def is_database_id(number: int) -> bool:
 
 
 def parse_before(prefix: str, text: str | None, field: str = "before") -> UUID | None:
-    """Parse a list cursor, the last id of the previous page. Returns None for None."""
+    """Parse a list cursor, the last id on the previous page. Returns None for None."""
     if text is None:
         return None
     uuid = ids.parse_id(prefix, text)

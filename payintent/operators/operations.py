@@ -62,7 +62,7 @@ class ListAuditEntries(ReadOperation[list[AuditEntry]], frozen=True, kw_only=Tru
     who: Annotated[str | None, option("Only entries by this operator.")] = None
     since: Annotated[datetime | None, option("Only entries at or after this time (UTC).")] = None
     until: Annotated[datetime | None, option("Only entries before this time (UTC).")] = None
-    before: Annotated[UUID | None, option("The last id of the previous page.")] = None
+    before: Annotated[UUID | None, option("The last id on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[AuditEntry]:

@@ -47,7 +47,7 @@ class ListPaymentLinks(ReadOperation[list[LinkSummary]], frozen=True, kw_only=Tr
     action: ClassVar[str] = "payment-link.list"
     columns = ("id", "title", "status", "amount", "currency", "uses", "max_uses", "created_at")
     merchant_id: MerchantId
-    before: Annotated[str | None, option("The last link of the previous page.")] = None
+    before: Annotated[str | None, option("The last link on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[LinkSummary]:

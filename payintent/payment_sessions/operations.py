@@ -51,7 +51,8 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
             count = await settlement_store.count_transactions(
                 context.database, stranded_session.session.id
             )
-            reason += f": {count} transactions of this payment were seen or posted"
+            noun = "transaction" if count == 1 else "transactions"
+            reason += f": {count} {noun} of this payment seen or posted"
         return [
             f"{describe_payment(snapshot.payment)}, changes from PROCESSING to EXPIRED",
             reason,

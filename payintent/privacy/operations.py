@@ -37,7 +37,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
     merchant_id: MerchantId
     payer_uid: _PayerUid
     after: Annotated[
-        str | None, option("The last payment of the previous page, to get the next page.")
+        str | None, option("The last payment on the previous page, to get the next page.")
     ] = None
     limit: ListLimit = 100
 

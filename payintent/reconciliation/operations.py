@@ -116,7 +116,7 @@ class ListReconciliationRuns(ReadOperation[list[RunRecord]], frozen=True, kw_onl
     status: Annotated[
         str | None, option("Only this status: running, matched, differs or failed.")
     ] = None
-    before: Annotated[UUID | None, option("The last run of the previous page.")] = None
+    before: Annotated[UUID | None, option("The last run on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[RunRecord]:

@@ -62,7 +62,7 @@ class RefundFilter:
     updated_from: datetime | None = None
     updated_before: datetime | None = None
     oldest_first: bool = False
-    last: UUID | None = None  # the last refund of the previous page
+    last: UUID | None = None  # the last refund on the previous page
 
 
 _SELECT_DETAILS = f"""

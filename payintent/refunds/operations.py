@@ -67,9 +67,9 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
         option("Updated at or after this time, UTC. For an ended refund, the time when it ended."),
     ] = None
     changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
-    before: Annotated[str | None, option("The last refund of the previous page.")] = None
+    before: Annotated[str | None, option("The last refund on the previous page.")] = None
     after: Annotated[
-        str | None, option("The last refund of the previous page, if the order is `oldest`.")
+        str | None, option("The last refund on the previous page, if the order is `oldest`.")
     ] = None
 
     async def read(self, context: OperationContext) -> list[RefundDetails]:

@@ -93,7 +93,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
     since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
     before: Annotated[
-        UUID | None, option("The last event of the previous page, to get the next page.")
+        UUID | None, option("The last event on the previous page, to get the next page.")
     ] = None
     limit: ListLimit = 20
 
@@ -122,7 +122,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
     )
     merchant_id: MerchantFilter = None
     after: Annotated[
-        int, option("The last merchant of the previous page, to get the next page.", min=0)
+        int, option("The last merchant on the previous page, to get the next page.", min=0)
     ] = 0
     limit: ListLimit = 20
 
