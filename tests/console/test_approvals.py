@@ -69,7 +69,7 @@ def linked(answer: Answer) -> str:
     return found[1]
 
 
-async def test_what_waits_is_shown_in_words_with_its_age(
+async def test_a_pending_approval_is_described_and_shows_its_age(
     operator: Api, ada: Visitor, alan: Visitor
 ) -> None:
     page = await propose(ada)
@@ -84,7 +84,7 @@ async def test_what_waits_is_shown_in_words_with_its_age(
     assert "3 h ago" in shown
 
 
-async def test_what_has_waited_longest_is_first_in_the_queue(
+async def test_the_queue_starts_with_the_oldest_approval(
     operator: Api, ada: Visitor, alan: Visitor
 ) -> None:
     first = await propose(ada)
@@ -98,7 +98,7 @@ async def test_what_has_waited_longest_is_first_in_the_queue(
     assert said.index(" 4 h ") < said.index(" 3 h ")
 
 
-async def test_a_queue_that_is_longer_than_its_page_shows_the_oldest(
+async def test_a_queue_longer_than_its_page_shows_the_oldest_approvals(
     operator: Api, ada: Visitor, alan: Visitor
 ) -> None:
     page = await propose(ada)
@@ -113,7 +113,7 @@ async def test_a_queue_that_is_longer_than_its_page_shows_the_oldest(
 
 
 @pytest.mark.parametrize("query", ["", "?status=ALL"])
-async def test_a_queue_is_read_to_its_end_page_by_page_with_each_one_once(
+async def test_a_paginated_queue_lists_each_approval_once(
     operator: Api, ada: Visitor, alan: Visitor, stage: Stage, query: str
 ) -> None:
     pages = {await propose(ada), f"/approvals/{stage.known['refund']}"}
@@ -140,7 +140,7 @@ async def _body(visitor: Visitor, path: str) -> str:
     return (await visitor.get(path)).body.decode()
 
 
-async def test_a_second_person_approves_and_is_shown_what_it_made(
+async def test_an_approver_sees_the_result_of_the_operation_once(
     ada: Visitor, alan: Visitor, stage: Stage
 ) -> None:
     page = await propose(ada)
@@ -160,7 +160,7 @@ async def test_a_second_person_approves_and_is_shown_what_it_made(
     assert (row["who"], row["why"]) == ("Alan", "as planned")
 
 
-async def test_the_reasons_of_both_people_are_shown_in_the_console_and_at_the_terminal(
+async def test_both_reasons_are_shown_in_the_console_and_at_the_terminal(
     ada: Visitor, alan: Visitor, stage: Stage
 ) -> None:
     page = await propose(ada)
@@ -177,9 +177,7 @@ async def test_the_reasons_of_both_people_are_shown_in_the_console_and_at_the_te
     assert {"why", "note"} <= set(ListApprovals.columns)
 
 
-async def test_a_refunds_approval_shows_the_reasons_of_both_people(
-    alan: Visitor, stage: Stage
-) -> None:
+async def test_the_approval_of_a_refund_shows_both_reasons(alan: Visitor, stage: Stage) -> None:
     refund = str(stage.known["refund"])
     await stage.perform(ApproveRefund(refund_id=refund), Actor("Alan", "by letter", Role.FINANCE))
     shown = words(await alan.get(f"/approvals/{refund}"))
@@ -194,7 +192,7 @@ async def test_a_refunds_approval_shows_the_reasons_of_both_people(
     assert "Approver’s reason by letter; the card is closed" in shown
 
 
-async def test_whoever_proposed_it_may_take_it_back_and_not_approve_it(ada: Visitor) -> None:
+async def test_a_requester_can_withdraw_a_proposal_but_not_approve_it(ada: Visitor) -> None:
     page = await propose(ada)
     shown = (await ada.get(page)).body.decode()
     assert "Withdraw" in shown
@@ -215,7 +213,7 @@ async def test_a_decision_needs_a_reason(ada: Visitor, alan: Visitor) -> None:
     assert "WAITING" in words(await alan.get(page))
 
 
-async def test_a_lesser_role_sees_it_and_cannot_decide(
+async def test_a_lower_role_sees_an_approval_but_cannot_decide(
     operator: Api, ada: Visitor, stage: Stage
 ) -> None:
     page = await propose(ada)
@@ -232,7 +230,7 @@ async def test_a_lesser_role_sees_it_and_cannot_decide(
     assert "WAITING" in words(await ada.get(page))
 
 
-async def test_what_is_no_approval_and_no_decision_is_not_found(ada: Visitor) -> None:
+async def test_an_unknown_approval_or_decision_is_not_found(ada: Visitor) -> None:
     page = await propose(ada)
     for path in ("/approvals/x", "/approvals/appr_0000000000000000000000"):
         assert (await ada.get(path)).status == 404
@@ -241,7 +239,7 @@ async def test_what_is_no_approval_and_no_decision_is_not_found(ada: Visitor) ->
     assert (await ada.get("/approvals?status=LOST")).status == 400
 
 
-async def test_a_refund_that_waits_is_decided_in_the_same_place(
+async def test_a_refund_that_needs_approval_is_decided_in_the_same_queue(
     alan: Visitor, stage: Stage
 ) -> None:
     refund = str(stage.known["refund"])

@@ -34,7 +34,9 @@ async def viewer(operator: Api) -> Visitor:
     return await signed_in(operator, role=Role.VIEWER)
 
 
-async def test_it_says_who_did_what_why_and_as_recorded(viewer: Visitor, world: World) -> None:
+async def test_an_entry_shows_the_person_the_change_and_the_reason(
+    viewer: Visitor, world: World
+) -> None:
     actor = type(ACTOR)("test", "the law has changed")
     operation = SetTaxRate(country="TH", rate=Decimal("0.07"))
     await world.service.run_operation(operation, actor)
@@ -44,9 +46,7 @@ async def test_it_says_who_did_what_why_and_as_recorded(viewer: Visitor, world: 
     )
 
 
-async def test_filters_are_in_the_address_and_stay_in_the_form(
-    viewer: Visitor, world: World
-) -> None:
+async def test_filters_are_in_the_url_and_stay_in_the_form(viewer: Visitor, world: World) -> None:
     await fill(world, 3)
     await world.perform(AddRestriction(type="CRYPTO", country="CU"))  # type: ignore[arg-type]
     assert "Add restriction" not in words(await viewer.get("/audit?of=tax"))
@@ -62,7 +62,7 @@ async def test_filters_are_in_the_address_and_stay_in_the_form(
     assert "No matching changes" in words(await viewer.get("/audit?who=nobody"))
 
 
-async def test_it_is_read_on_page_by_page(viewer: Visitor, world: World) -> None:
+async def test_the_audit_log_is_paginated_newest_first(viewer: Visitor, world: World) -> None:
     await fill(world, 120)
     path, seen = "/audit?who=robot", list[str]()
     for _ in range(3):
@@ -77,14 +77,14 @@ async def test_it_is_read_on_page_by_page(viewer: Visitor, world: World) -> None
 @pytest.mark.parametrize(
     "query", ["merchant_id=x", "merchant_id=999999", "since=monday", f"who={'x' * 300}", "before=1"]
 )
-async def test_a_filter_that_cannot_be_is_refused_with_a_page(viewer: Visitor, query: str) -> None:
+async def test_an_invalid_filter_is_refused_with_an_error_page(viewer: Visitor, query: str) -> None:
     answer = await viewer.get(f"/audit?{query}")
     assert answer.status == 400
     assert 'role="alert"' in answer.body.decode()
     assert (await viewer.get(f"/audit/export.csv?{query}")).status in {200, 400, 404}
 
 
-async def test_an_export_has_all_entries_of_its_filters_in_batches(
+async def test_an_export_contains_all_entries_that_match_its_filters(
     viewer: Visitor, world: World
 ) -> None:
     await fill(world, 1203)
@@ -99,7 +99,7 @@ async def test_an_export_has_all_entries_of_its_filters_in_batches(
 
 
 @pytest.mark.parametrize("formula", FORMULAS)
-async def test_a_spreadsheet_runs_nothing_of_an_export(
+async def test_formulas_in_an_export_are_escaped(
     viewer: Visitor, world: World, formula: str
 ) -> None:
     await world.rows(
@@ -116,6 +116,8 @@ async def test_a_spreadsheet_runs_nothing_of_an_export(
         assert not any(cell.startswith(tuple("=+-@\t\r")) for cell in line)
 
 
-async def test_an_export_needs_a_session_and_a_known_form(operator: Api, viewer: Visitor) -> None:
+async def test_an_export_requires_a_session_and_a_known_format(
+    operator: Api, viewer: Visitor
+) -> None:
     assert (await Visitor(operator).get("/audit/export.csv")).status == 303
     assert (await viewer.get("/audit/export.xlsx")).status == 404

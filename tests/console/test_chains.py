@@ -22,7 +22,7 @@ CURSOR = """
 """
 
 
-async def test_a_halted_chain_is_resumed(operator: Api, world: World) -> None:
+async def test_an_operator_can_resume_a_halted_chain(operator: Api, world: World) -> None:
     visitor = await signed_in(operator)
     await world.rows(CURSOR, "bsc", REASON)
     page = words(await visitor.get("/chains"))
@@ -41,7 +41,9 @@ async def test_a_halted_chain_is_resumed(operator: Api, world: World) -> None:
     assert tuple(entry.values()) == ("ann", "the endpoint lied")
 
 
-async def test_a_viewer_sees_a_halt_and_may_not_resume_it(operator: Api, world: World) -> None:
+async def test_a_viewer_sees_a_halted_chain_but_cannot_resume_it(
+    operator: Api, world: World
+) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     await world.rows(CURSOR, "bsc", REASON)
     answer = await visitor.get("/chains")
@@ -52,9 +54,7 @@ async def test_a_viewer_sees_a_halt_and_may_not_resume_it(operator: Api, world: 
     assert await world.rows("SELECT FROM chain_cursor WHERE halted IS NOT NULL")
 
 
-async def test_a_chain_that_is_not_watched_has_its_runbook_beside_it(
-    operator: Api, world: World
-) -> None:
+async def test_an_unwatched_chain_is_shown_with_its_runbook(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     await world.rows(CURSOR, "bsc", None)
     page = words(await visitor.get("/chains"))
@@ -68,7 +68,7 @@ async def test_a_chain_that_is_not_watched_has_its_runbook_beside_it(
 
 
 @pytest.mark.parametrize("heading", ["A chain is halted", "A chain is not watched"])
-def test_the_runbook_has_the_sections_that_the_page_shows(heading: str) -> None:
+def test_the_runbook_contains_the_sections_that_the_page_shows(heading: str) -> None:
     section = render_runbook_section(heading)
     assert section.startswith("<ul>\n<li><strong>Symptoms</strong>")
     assert "<strong>Resolved</strong>" in section
@@ -89,7 +89,7 @@ class TestEndpoints:
             rpc = SecretStr(",".join(urls))
             yield settings.model_copy(update={"rpc_bsc": rpc, "chain_any_endpoints": True})
 
-    async def test_endpoints_are_compared_once_for_all_who_look(
+    async def test_all_viewers_share_a_single_comparison_of_the_endpoints(
         self, operator: Api, nodes: list[Node]
     ) -> None:
         visitor = await signed_in(operator, role=Role.VIEWER)

@@ -88,7 +88,7 @@ def checksum(address: str) -> str:
     return to_checksum_address(bytes.fromhex(address[2:]))
 
 
-async def test_a_payment_shows_its_address_each_transfer_and_what_remains(
+async def test_a_payment_shows_its_address_its_transfers_and_the_remainder(
     operator: Api, world: World, method: int
 ) -> None:
     payment, session = await bill(world, method)
@@ -114,7 +114,7 @@ async def test_a_payment_shows_its_address_each_transfer_and_what_remains(
     assert "not credited" in page
 
 
-async def test_a_sweep_is_seen_from_the_claim_over_failures_to_its_transaction(
+async def test_a_sweep_shows_its_state_failures_and_transaction(
     operator: Api, world: World, method: int
 ) -> None:
     payment, session = await bill(world, method)
@@ -142,7 +142,7 @@ async def test_a_sweep_is_seen_from_the_claim_over_failures_to_its_transaction(
     assert f"{SWEEP} failed 1 time" in page
 
 
-async def test_a_chain_shows_its_factory_policy_unswept_deposits_and_batches(
+async def test_a_chain_shows_its_factory_sweep_policy_unswept_deposits_and_batches(
     operator: Api, world: World, method: int
 ) -> None:
     _, session = await bill(world, method)

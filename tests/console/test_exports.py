@@ -43,7 +43,7 @@ async def exported(world: World) -> list[dict[str, Any]]:
 
 
 @pytest.mark.parametrize("name", sorted(LIST_PATHS))
-async def test_every_list_is_exported_with_each_of_its_columns(
+async def test_every_list_is_exported_with_all_its_columns(
     operator: Api, stage: Stage, viewer: Visitor, name: str
 ) -> None:
     path = LIST_PATHS[name]
@@ -66,7 +66,7 @@ async def test_every_list_is_exported_with_each_of_its_columns(
     assert "Export list" in words(await viewer.get("/audit"))
 
 
-async def test_an_export_goes_on_past_a_page_and_starts_at_the_first(
+async def test_an_export_contains_all_pages_whichever_page_is_open(
     operator: Api, world: World, viewer: Visitor
 ) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 2 * PAGE_ROWS + 7)
@@ -79,7 +79,7 @@ async def test_an_export_goes_on_past_a_page_and_starts_at_the_first(
         assert ids == sorted(ids, reverse=order == "newest")
 
 
-async def test_an_export_has_the_filters_of_the_list_and_the_audit_log_names_them(
+async def test_an_export_applies_the_filters_of_the_list_and_is_audited_with_them(
     operator: Api, world: World, viewer: Visitor
 ) -> None:
     await world.create(payer_uid="buyer-7")
@@ -96,7 +96,7 @@ async def test_an_export_has_the_filters_of_the_list_and_the_audit_log_names_the
     }
 
 
-async def test_a_filter_that_is_wrong_gives_an_error_and_no_entry(
+async def test_an_export_with_an_invalid_filter_is_refused_and_not_audited(
     operator: Api, world: World, viewer: Visitor
 ) -> None:
     for path in (
@@ -113,7 +113,7 @@ async def test_a_filter_that_is_wrong_gives_an_error_and_no_entry(
     ]
 
 
-async def test_an_export_of_payments_that_are_rare_ends_and_says_so(
+async def test_an_export_that_reads_too_many_payments_stops_and_is_marked_incomplete(
     operator: Api, world: World, viewer: Visitor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for _ in range(3):
@@ -125,13 +125,15 @@ async def test_an_export_of_payments_that_are_rare_ends_and_says_so(
     assert found[-1]["id"].startswith("INCOMPLETE: this export stopped here, because too many")
 
 
-async def test_the_export_of_the_audit_log_is_recorded_in_it(world: World, viewer: Visitor) -> None:
+async def test_an_export_of_the_audit_log_is_audited(world: World, viewer: Visitor) -> None:
     await viewer.get("/audit/export.csv?of=tax")
     [entry] = await exported(world)
     assert entry["details"] == {"list": "audit", "format": "csv", "filters": {"of": "tax"}}
 
 
-async def test_a_stranger_exports_nothing(operator: Api, world: World) -> None:
+async def test_an_export_without_a_session_redirects_to_the_sign_in(
+    operator: Api, world: World
+) -> None:
     stranger = Visitor(operator)
     for path in LIST_PATHS.values():
         answer = await stranger.get(f"{path}/export.csv")

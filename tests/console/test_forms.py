@@ -11,7 +11,7 @@ pytestmark = pytest.mark.full
 OTHERS = "https://evil.example"
 
 
-async def test_a_form_with_the_token_of_its_session_is_taken(operator: Api) -> None:
+async def test_a_form_with_the_token_of_its_session_is_accepted(operator: Api) -> None:
     visitor = await signed_in(operator)
     assert (await visitor.post("/sign-out")).status == 303
 
@@ -44,7 +44,7 @@ async def test_a_form_from_another_origin_is_refused(operator: Api, origin: str 
     assert (await visitor.get("/sessions")).status == 200
 
 
-async def test_a_form_without_a_cookie_leads_to_the_sign_in(operator: Api) -> None:
+async def test_a_form_without_a_cookie_redirects_to_the_sign_in(operator: Api) -> None:
     visitor = await signed_in(operator)
     stranger = Visitor(operator, csrf=visitor.csrf)
     answer = await stranger.post("/sign-out")
@@ -61,7 +61,7 @@ async def test_a_form_without_a_cookie_leads_to_the_sign_in(operator: Api) -> No
         ("application/x-www-form-urlencoded", b"a=1&" * 300, 400),
     ],
 )
-async def test_what_is_no_form_is_refused_with_a_page(
+async def test_a_malformed_form_is_refused_with_an_error_page(
     operator: Api, content_type: str, body: bytes, status: int
 ) -> None:
     headers = {"Origin": operator.base, "Content-Type": content_type}
@@ -74,21 +74,21 @@ async def test_what_is_no_form_is_refused_with_a_page(
     "onward",
     ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "", "/sign-in", "/\n/x"],
 )
-async def test_after_signing_in_nothing_leads_to_another_site(
+async def test_a_sign_in_never_redirects_to_another_site(
     operator: Api, world: World, onward: str
 ) -> None:
     answer = await Visitor(operator).sign_in(await world.operator_token(), next=onward)
     assert (answer.status, answer.headers["Location"]) == (303, "/")
 
 
-async def test_a_link_on_another_site_opens_its_page_from_our_own(operator: Api) -> None:
+async def test_a_link_from_another_site_is_opened_through_our_own_page(operator: Api) -> None:
     path = "/sign-in?next=%2Foperations"
     answer = await Visitor(operator).get(path, Sec_Fetch_Site="cross-site")
     assert b'content="0; url=/operations"' in answer.body
     assert b'type="password"' in (await Visitor(operator).get(path)).body
 
 
-async def test_a_link_on_another_site_ends_no_session(operator: Api) -> None:
+async def test_a_link_from_another_site_does_not_end_a_session(operator: Api) -> None:
     visitor = await signed_in(operator)
     # Browsers keep a strict cookie back there, and would obey an answer that deletes it.
     answer = await Visitor(operator).get("/operations", Sec_Fetch_Site="cross-site")
@@ -98,7 +98,7 @@ async def test_a_link_on_another_site_ends_no_session(operator: Api) -> None:
 
 
 @pytest.mark.parametrize("host", ["evil.example", "10.0.0.5:8081", "localhost.evil.example"])
-async def test_without_tls_the_console_is_open_at_loopback_alone(
+async def test_without_tls_the_console_is_available_only_at_a_loopback_address(
     operator: Api, world: World, host: str
 ) -> None:
     token = await world.operator_token()
@@ -111,7 +111,7 @@ async def test_without_tls_the_console_is_open_at_loopback_alone(
     assert not await world.rows("SELECT id FROM console_session")
 
 
-async def test_every_page_carries_the_headers_that_keep_others_out(operator: Api) -> None:
+async def test_every_page_has_the_security_headers(operator: Api) -> None:
     visitor = await signed_in(operator)
     pages = [await visitor.get(path) for path in ("/sessions", "/operations", "/sign-in")]
     pages.append(await visitor.post("/sign-out", csrf=""))
@@ -132,7 +132,7 @@ class TestBehindTls:
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"console_base": "https://console.example.com"})
 
-    async def test_the_cookie_travels_over_tls_to_this_host_alone(
+    async def test_the_cookie_is_sent_only_over_tls_to_this_host(
         self, operator: Api, world: World
     ) -> None:
         headers = {"Host": "console.example.com", "Origin": "https://console.example.com"}
@@ -145,7 +145,7 @@ class TestBehindTls:
         assert "; Path=/" in cookie
         assert "domain" not in cookie.lower()
 
-    async def test_no_other_address_of_it_is_open(self, operator: Api) -> None:
+    async def test_the_console_is_not_available_at_any_other_address(self, operator: Api) -> None:
         answer = await operator.send("GET", "/sign-in")
         assert answer.status == 403
         assert "open the console at https://console.example.com" in words(answer)

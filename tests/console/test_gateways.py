@@ -53,7 +53,7 @@ async def _listed(context: OperationContext) -> set[str]:
 
 
 @pytest.mark.parametrize("subject", ["provider", "account"])
-async def test_a_gateway_is_taken_out_of_service_and_put_back(
+async def test_a_provider_or_an_account_can_be_disabled_and_enabled(
     operator: Api, world: World, subject: str
 ) -> None:
     visitor = await signed_in(operator)
@@ -76,7 +76,7 @@ async def test_a_gateway_is_taken_out_of_service_and_put_back(
     ]
 
 
-async def test_a_viewer_sees_gateways_and_may_change_none(operator: Api, world: World) -> None:
+async def test_a_viewer_sees_gateways_but_cannot_change_them(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     answer = await visitor.get("/gateways")
     assert "http://gateway.test" in words(answer)
@@ -93,16 +93,14 @@ async def test_a_viewer_sees_gateways_and_may_change_none(operator: Api, world: 
     assert not await world.rows("SELECT FROM provider_account WHERE NOT enabled")
 
 
-async def test_support_may_check_an_account_and_change_none(operator: Api) -> None:
+async def test_support_can_check_an_account_but_not_change_it(operator: Api) -> None:
     visitor = await signed_in(operator, role=Role.SUPPORT)
     answer = await visitor.get("/gateways")
     assert b"/operations/account/check?account_id=" in answer.body
     assert b"account/disable" not in answer.body
 
 
-async def test_the_last_errors_lead_to_the_payment_they_were_about(
-    operator: Api, world: World
-) -> None:
+async def test_recent_errors_link_to_their_payment(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "Recent errors" not in words(await visitor.get("/gateways"))
     payment, log = await world.create(), world.service.accounts.log
@@ -123,7 +121,7 @@ async def test_the_last_errors_lead_to_the_payment_they_were_about(
     assert "no answer <in> 15 s" in story
 
 
-async def test_an_outage_says_since_when_and_what_was_wrong(operator: Api, world: World) -> None:
+async def test_an_outage_shows_its_start_and_its_cause(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "All gateways are responding." in words(await visitor.get("/gateways"))
     database, account_id = world.database, world.account_id

@@ -39,7 +39,7 @@ def _paths(stage: Stage) -> dict[str, str]:
     }
 
 
-async def test_every_answer_is_kept_by_no_cache_framed_by_nobody_and_runs_nothing_foreign(
+async def test_responses_cannot_be_cached_or_framed_and_run_only_our_scripts(
     operator: Api, stage: Stage
 ) -> None:
     visitor, stranger = Visitor(operator), Visitor(operator)

@@ -97,7 +97,7 @@ def operated(production: Service) -> Service:
 
 
 @pytest.mark.parametrize("text", [MARKUP, ADDRESS])
-async def test_no_text_of_anybody_becomes_markup_a_program_or_a_link(
+async def test_user_texts_never_become_markup_scripts_or_links(
     operator: Api, api: Api, stage: Stage, settings: Settings, text: str
 ) -> None:
     ada = Visitor(operator)

@@ -84,7 +84,7 @@ def _failures(reason: str) -> float:
     return REGISTRY.get_sample_value("payintent_authentication_failures_total", labels) or 0.0
 
 
-async def test_the_provider_signs_somebody_in_with_the_role_of_its_claims(
+async def test_an_operator_signs_in_with_the_role_from_the_providers_claims(
     operator: Api, world: World
 ) -> None:
     visitor = Visitor(operator)
@@ -101,12 +101,12 @@ async def test_the_provider_signs_somebody_in_with_the_role_of_its_claims(
     assert json.loads(entry["details"])["subject"] == "u-1"
 
 
-async def test_es256_is_taken_as_well(operator: Api, provider: IdentityProvider) -> None:
+async def test_es256_signatures_are_accepted(operator: Api, provider: IdentityProvider) -> None:
     provider.algorithm = "ES256"
     assert await _is_in(await _signed_in(operator))
 
 
-async def test_the_cookies_are_the_sessions_strict_one_and_a_lax_one_for_the_way(
+async def test_the_session_cookie_is_strict_and_the_sign_in_cookie_is_lax(
     operator: Api,
 ) -> None:
     visitor = Visitor(operator)
@@ -181,7 +181,7 @@ LIES: list[tuple[str, dict[str, Any]]] = [
 
 
 @pytest.mark.parametrize(("reason", "lie"), LIES, ids=[f"{n} {r}" for n, (r, _) in enumerate(LIES)])
-async def test_a_lie_signs_nobody_in_and_is_counted(
+async def test_a_false_response_is_rejected_and_counted(
     operator: Api,
     world: World,
     provider: IdentityProvider,
@@ -205,7 +205,7 @@ async def test_a_lie_signs_nobody_in_and_is_counted(
     assert not any(secret in logged for secret in secrets if secret != provider.issuer)
 
 
-async def test_a_clock_that_is_some_seconds_apart_is_forgiven(
+async def test_a_clock_skew_of_some_seconds_is_tolerated(
     operator: Api, provider: IdentityProvider
 ) -> None:
     def near(claims: dict[str, Any]) -> None:
@@ -215,7 +215,7 @@ async def test_a_clock_that_is_some_seconds_apart_is_forgiven(
     await _signed_in(operator)
 
 
-async def test_another_browser_cannot_finish_what_one_began(operator: Api) -> None:
+async def test_a_sign_in_cannot_be_finished_in_another_browser(operator: Api) -> None:
     back = await _back(Visitor(operator))
     stranger = Visitor(operator)
     assert (await stranger.get(back)).status == 401  # without a cookie
@@ -224,7 +224,7 @@ async def test_another_browser_cannot_finish_what_one_began(operator: Api) -> No
     assert not await _is_in(stranger)
 
 
-async def test_a_code_and_a_state_sign_in_once(
+async def test_a_code_and_a_state_can_be_used_once(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     visitor = Visitor(operator)
@@ -243,9 +243,7 @@ async def test_a_code_and_a_state_sign_in_once(
     assert len(await world.rows("SELECT FROM console_session")) == 2
 
 
-async def test_a_sign_in_that_took_more_than_ten_minutes_is_over(
-    operator: Api, world: World
-) -> None:
+async def test_a_sign_in_expires_after_ten_minutes(operator: Api, world: World) -> None:
     visitor = Visitor(operator)
     back = await _back(visitor)
     await world.move_clock(601)
@@ -254,9 +252,7 @@ async def test_a_sign_in_that_took_more_than_ten_minutes_is_over(
     assert _failures("state") == before + 1
 
 
-async def test_keys_that_were_rotated_are_read_again(
-    operator: Api, provider: IdentityProvider
-) -> None:
+async def test_rotated_keys_are_read_again(operator: Api, provider: IdentityProvider) -> None:
     await _signed_in(operator)
     provider.key = 1
     await _signed_in(operator)
@@ -268,7 +264,7 @@ async def test_keys_that_were_rotated_are_read_again(
     assert provider.asked.count("keys") == 2
 
 
-async def test_the_role_is_that_of_the_last_sign_in(
+async def test_the_role_from_the_latest_sign_in_applies_to_all_sessions(
     operator: Api, provider: IdentityProvider
 ) -> None:
     first = await _signed_in(operator)
@@ -287,7 +283,7 @@ async def test_the_role_is_that_of_the_last_sign_in(
     assert not await _is_in(first)
 
 
-async def test_a_blocked_identity_is_out_at_once_and_comes_back_by_two_persons(
+async def test_a_blocked_identity_is_signed_out_and_unblocking_needs_approval(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     visitor = await _signed_in(operator)
@@ -302,7 +298,7 @@ async def test_a_blocked_identity_is_out_at_once_and_comes_back_by_two_persons(
     assert not await _is_in(visitor)
 
 
-async def test_two_subjects_of_one_name_are_two_and_none_is_a_token(
+async def test_identities_with_the_same_name_are_distinct_and_no_token_can_use_their_names(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     await _signed_in(operator)
@@ -317,7 +313,7 @@ async def test_two_subjects_of_one_name_are_two_and_none_is_a_token(
             await world.perform(IssueOperatorToken(name=name))
 
 
-async def test_a_name_that_is_not_verified_is_not_taken_for_an_address(
+async def test_an_unverified_email_is_not_used_as_the_name(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     provider.person |= {"email_verified": False, "preferred_username": "Ada\u202e / L\n"}
@@ -326,7 +322,7 @@ async def test_a_name_that_is_not_verified_is_not_taken_for_an_address(
     assert who.name.rpartition("/")[0] == "oidc:AdaL"
 
 
-async def test_one_person_of_the_provider_proposes_and_another_one_approves(
+async def test_an_identity_can_approve_a_proposal_of_another_identity(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     ada = await _signed_in(operator)
@@ -351,7 +347,9 @@ async def test_one_person_of_the_provider_proposes_and_another_one_approves(
     assert row["decided_by"].startswith("oidc:alan@example.com/")
 
 
-async def test_an_identity_gets_no_token_by_replacing_one(operator: Api, world: World) -> None:
+async def test_an_identity_cannot_get_a_token_by_replacing_a_token(
+    operator: Api, world: World
+) -> None:
     await _signed_in(operator)
     [who] = await world.perform(ListIdentities())
     with pytest.raises(RefusedError, match="with this token"):
@@ -366,7 +364,7 @@ async def test_a_session_ends_after_twelve_hours(operator: Api, world: World) ->
     assert not await _is_in(visitor)
 
 
-async def test_sessions_are_listed_and_ended_by_their_own_identity_alone(
+async def test_an_identity_can_list_and_end_only_its_own_sessions(
     operator: Api, provider: IdentityProvider
 ) -> None:
     first, second = await _signed_in(operator), await _signed_in(operator)
@@ -391,7 +389,7 @@ UNUSABLE: list[dict[str, Any]] = [
 
 
 @pytest.mark.parametrize("metadata", UNUSABLE, ids=str)
-async def test_a_provider_that_says_what_it_must_not_is_not_used(
+async def test_a_provider_with_invalid_metadata_is_not_used(
     operator: Api, provider: IdentityProvider, metadata: dict[str, Any]
 ) -> None:
     provider.metadata = metadata
@@ -409,7 +407,7 @@ class TestWithoutProvider:
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"oidc_issuer": ""})
 
-    async def test_there_is_neither_the_page_nor_a_link_to_it(self, operator: Api) -> None:
+    async def test_there_is_no_openid_connect_page_or_link(self, operator: Api) -> None:
         for page in ("/sign-in/oidc", "/sign-in/oidc/callback?code=x&state=y"):
             assert (await Visitor(operator).get(page)).status == 404
         assert "/sign-in/oidc" not in (await Visitor(operator).get("/sign-in")).body.decode()
@@ -423,7 +421,7 @@ class TestSlowedDown:
         limits = {"failed_logins_per_address_per_s": 1, "failed_logins_per_address_burst": 3}
         return settings.model_copy(update=limits)
 
-    async def test_failures_slow_their_address_down(self, operator: Api) -> None:
+    async def test_failed_sign_ins_are_rate_limited_per_address(self, operator: Api) -> None:
         answers = [
             await Visitor(operator).get("/sign-in/oidc/callback?code=x&state=y") for _ in range(12)
         ]

@@ -44,14 +44,14 @@ async def trail(visitor: Visitor, path: str) -> list[str]:
         ("/webhooks/events?since=2020-01-01T00%3A00", r"/webhooks/events/[\w-]{36}"),
     ],
 )
-async def test_an_entry_leads_back_to_the_list_as_it_was(
+async def test_an_entry_links_back_to_the_filtered_list(
     viewer: Visitor, stage: Stage, listed: str, entry: str
 ) -> None:
     [href, *_] = [link for link in await links(viewer, listed) if re.match(entry, link)]
     assert listed in await trail(viewer, href)
 
 
-async def test_a_timeline_filter_keeps_the_way_back(viewer: Visitor, world: World) -> None:
+async def test_a_timeline_filter_keeps_the_link_back(viewer: Visitor, world: World) -> None:
     payment = ids.format_id(ids.PAYMENT, (await world.create()).id)
     here = f"/payments/{payment}?list=status%3DPENDING"
     [filtered] = [link for link in await links(viewer, here) if "of=payment" in link]
@@ -62,7 +62,7 @@ async def test_a_timeline_filter_keeps_the_way_back(viewer: Visitor, world: Worl
     assert '<input type="hidden" name="of" value="payment">' in page
 
 
-async def test_a_list_in_the_address_leads_nowhere_else(viewer: Visitor, world: World) -> None:
+async def test_a_list_parameter_cannot_link_to_another_page(viewer: Visitor, world: World) -> None:
     payment = ids.format_id(ids.PAYMENT, (await world.create()).id)
     for text, back in (
         ("https%3A%2F%2Fevil.example", "/payments"),
@@ -83,9 +83,7 @@ async def test_a_filter_form_keeps_the_order(viewer: Visitor, stage: Stage) -> N
             assert f'<option value="{order}" selected>' in answer.body.decode(), path
 
 
-async def test_a_payment_shows_the_other_payments_of_its_order(
-    viewer: Visitor, world: World
-) -> None:
+async def test_a_payment_shows_further_payments_of_its_order(viewer: Visitor, world: World) -> None:
     first, second, foreign, other = [
         ids.format_id(ids.PAYMENT, (await world.create(metadata=f'{{"order_id":"{order}"}}')).id)
         for order in ("O-1", "O-1", "O-1", "O-2")

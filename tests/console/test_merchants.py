@@ -22,7 +22,7 @@ def steps(answer: Answer) -> dict[str, bool]:
     return {name: state == "done" for state, name in _STEP.findall(answer.body.decode())}
 
 
-async def test_merchants_are_found_by_a_part_of_their_name(operator: Api, world: World) -> None:
+async def test_merchants_can_be_found_by_a_part_of_their_name(operator: Api, world: World) -> None:
     await world.add_merchant("Ann & Sons", methods="none")
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "Ann & Sons" in words(await visitor.get("/merchants?name=SONS"))
@@ -30,9 +30,7 @@ async def test_merchants_are_found_by_a_part_of_their_name(operator: Api, world:
     assert "No merchants." in words(await visitor.get("/merchants?activation=SUSPENDED"))
 
 
-async def test_a_test_side_is_marked_and_a_live_merchant_is_not(
-    operator: Api, world: World
-) -> None:
+async def test_only_test_merchants_are_marked(operator: Api, world: World) -> None:
     side = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
     visitor = await signed_in(operator, role=Role.VIEWER)
     for merchant_id, is_test in ((world.merchant_id, False), (side.merchant_id, True)):
@@ -41,7 +39,7 @@ async def test_a_test_side_is_marked_and_a_live_merchant_is_not(
     assert (await visitor.get("/merchants")).body.decode().count(">TEST</span>") == 1
 
 
-async def test_the_secrets_of_a_merchant_are_never_on_its_page(operator: Api, world: World) -> None:
+async def test_a_merchants_page_does_not_show_its_secrets(operator: Api, world: World) -> None:
     visitor = await signed_in(operator)
     page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
     assert world.api_key not in page
@@ -49,7 +47,7 @@ async def test_the_secrets_of_a_merchant_are_never_on_its_page(operator: Api, wo
     assert world.api_key.split("_")[2] in page  # the part that may be known
 
 
-async def test_a_rotated_secret_signs_along_until_its_overlap_is_over(
+async def test_a_rotated_secret_is_shown_as_signing_until_its_overlap_ends(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator)
@@ -71,9 +69,7 @@ async def test_a_rotated_secret_signs_along_until_its_overlap_is_over(
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.FINANCE, Role.ADMIN])
-async def test_only_an_admin_is_offered_to_change_a_merchant(
-    operator: Api, world: World, role: Role
-) -> None:
+async def test_only_an_admin_can_change_a_merchant(operator: Api, world: World, role: Role) -> None:
     visitor = await signed_in(operator, role=role)
     page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
     forms = {form for form in _FORM.findall(page) if form != "/operations/account/show"}
@@ -93,7 +89,7 @@ class TestOutsideTheSandbox:
     def operated(self, production: Service) -> Service:
         return production
 
-    async def test_a_checklist_says_what_is_missing_until_all_is_done(
+    async def test_a_checklist_shows_the_missing_steps_until_activation(
         self, operator: Api, stage: Stage
     ) -> None:
         ada = Visitor(operator)
@@ -120,7 +116,9 @@ class TestOutsideTheSandbox:
             assert answer.status == 200, words(answer)
             assert steps(await ada.get(path))[done], action
 
-    async def test_a_currency_without_a_method_is_named(self, operator: Api, stage: Stage) -> None:
+    async def test_the_checklist_names_a_currency_without_a_method(
+        self, operator: Api, stage: Stage
+    ) -> None:
         ada = Visitor(operator)
         await ada.sign_in(stage.tokens["Ada"])
         form = {
@@ -133,7 +131,9 @@ class TestOutsideTheSandbox:
         assert "no method accepts USDT in the requested countries" in words(answer)
 
 
-async def test_a_payment_that_was_paid_is_a_step(operator: Api, world: World) -> None:
+async def test_a_paid_payment_completes_a_step_of_the_checklist(
+    operator: Api, world: World
+) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     path = f"/merchants/{world.merchant_id}"
     assert not steps(await visitor.get(path))["A payment was made"]

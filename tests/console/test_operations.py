@@ -79,7 +79,7 @@ def _hidden(answer: Answer) -> list[tuple[str, str]]:
     return _HIDDEN.findall(answer.body.decode().partition("<main")[2])
 
 
-async def test_every_operation_can_be_done_by_its_page(
+async def test_every_operation_can_be_run_on_its_page(
     operator: Api, ada: Visitor, stage: Stage
 ) -> None:
     alan = Visitor(operator)
@@ -108,7 +108,7 @@ async def test_every_operation_can_be_done_by_its_page(
     )
 
 
-async def test_every_operation_has_its_place_or_a_reason_to_have_none(operator: Api) -> None:
+async def test_every_operation_is_listed_with_its_page(operator: Api) -> None:
     visitor = await signed_in(operator)
     listed = set(re.findall(r'href="(/operations/[^"?]+)"', await _body(visitor, "/operations")))
     assert listed == {page_of(action) for action in OPERATIONS} - {
@@ -124,7 +124,7 @@ async def _body(visitor: Visitor, path: str) -> str:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_what_a_role_may_not_do_is_not_shown_and_is_refused(
+async def test_operations_that_a_role_does_not_allow_are_hidden_and_refused(
     operator: Api, role: Role
 ) -> None:
     visitor = await signed_in(operator, role=role)
@@ -144,7 +144,7 @@ async def test_what_a_role_may_not_do_is_not_shown_and_is_refused(
     assert await operator.world.rows("SELECT 1 FROM audit WHERE why = 'all the same'") == []
 
 
-def test_a_list_has_every_column_that_its_table_names() -> None:
+def test_every_column_of_a_table_exists_in_its_rows() -> None:
     for action, kind in OPERATIONS.items():
         if not (issubclass(kind, ReadOperation) and kind.columns):
             continue
@@ -154,7 +154,7 @@ def test_a_list_has_every_column_that_its_table_names() -> None:
         assert set(kind.columns) <= names, action
 
 
-def test_no_form_of_an_operation_shows_a_secret_that_was_typed() -> None:
+def test_forms_never_show_an_entered_secret() -> None:
     for kind in OPERATIONS.values():
         secrets = getattr(kind, "secret_fields", frozenset[str]())
         shown = {f"{name}.value.0": SECRET for name in secrets} | dict.fromkeys(secrets, SECRET)
@@ -165,7 +165,7 @@ def test_no_form_of_an_operation_shows_a_secret_that_was_typed() -> None:
         assert not (secrets and issubclass(kind, ChangeOperation) and kind.is_destructive)
 
 
-async def test_a_refusal_stands_beside_its_field_and_what_was_typed_is_kept(
+async def test_an_error_is_shown_at_its_field_and_the_entered_values_are_kept(
     ada: Visitor, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     form = typed(stage.fields("account.add")) | {"base_url": "no address <b>", "why": "ticket 9"}
@@ -190,7 +190,7 @@ async def test_a_refusal_stands_beside_its_field_and_what_was_typed_is_kept(
         ({"country": "TH", "rate": "0.07", "why": ""}, "reason"),
     ],
 )
-async def test_what_cannot_be_done_is_said_in_words(
+async def test_an_invalid_form_is_refused_with_a_message(
     ada: Visitor, form: dict[str, str], message: str
 ) -> None:
     answer = await ada.post(page_of("tax.set"), **({"why": WHY} | form))
@@ -199,7 +199,7 @@ async def test_what_cannot_be_done_is_said_in_words(
     assert await ada.api.world.rows("SELECT * FROM tax_rate") == []
 
 
-async def test_a_methods_label_is_translated_in_its_form(ada: Visitor, stage: Stage) -> None:
+async def test_the_label_of_a_method_can_be_translated(ada: Visitor, stage: Stage) -> None:
     form = {"method_id": str(stage.known["method"]), "why": WHY}
     path = page_of("method.change")
     refused = await ada.post(path, **form, label_translations="de:Karte")
@@ -216,7 +216,7 @@ async def test_a_methods_label_is_translated_in_its_form(ada: Visitor, stage: St
     assert row["label"] == "بطاقة"
 
 
-async def test_what_is_destructive_is_done_once_it_was_shown(ada: Visitor, stage: Stage) -> None:
+async def test_a_destructive_operation_needs_a_confirmation(ada: Visitor, stage: Stage) -> None:
     merchant = str(stage.known["merchant"])
     form = {"merchant_id": merchant, "overlap_s": "60", "why": WHY}
     answer = await ada.post(page_of("merchant.rotate-secret"), **form)
@@ -226,7 +226,9 @@ async def test_what_is_destructive_is_done_once_it_was_shown(ada: Visitor, stage
     assert await stage.world.rows("SELECT 1 FROM audit WHERE why = $1", WHY) == []
 
 
-async def test_a_dry_run_counts_and_changes_nothing(ada: Visitor, stage: Stage) -> None:
+async def test_a_dry_run_shows_a_count_without_changing_anything(
+    ada: Visitor, stage: Stage
+) -> None:
     form = {"since": "2020-01-01T00:00", "why": "", "step": "dry-run"}
     answer = await ada.post(page_of("webhooks.replay-missed"), **form)
     assert answer.status == 200
@@ -236,7 +238,7 @@ async def test_a_dry_run_counts_and_changes_nothing(ada: Visitor, stage: Stage) 
     assert await stage.world.rows("SELECT 1 FROM audit WHERE action LIKE 'webhooks.%'") == []
 
 
-async def test_a_list_is_read_on_page_by_page(operator: Api) -> None:
+async def test_a_list_is_paginated(operator: Api) -> None:
     visitor = await signed_in(operator)
     for _ in range(3):
         await operator.world.create()
@@ -250,7 +252,7 @@ async def test_a_list_is_read_on_page_by_page(operator: Api) -> None:
     assert b'rel="next"' not in second.body
 
 
-async def test_a_secret_that_was_made_is_shown_once_and_logged_never(
+async def test_a_new_secret_is_shown_once_and_never_logged(
     operator: Api, ada: Visitor, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     answer = await run(ada, "operator.replace", {})
@@ -261,7 +263,7 @@ async def test_a_secret_that_was_made_is_shown_once_and_logged_never(
     assert (await ada.get("/operations")).status == 303
 
 
-async def test_a_refund_that_is_sent_twice_is_made_once(ada: Visitor, stage: Stage) -> None:
+async def test_a_refund_form_submitted_twice_creates_one_refund(ada: Visitor, stage: Stage) -> None:
     page = await ada.get(page_of("payment.refund"))
     key = dict(_hidden(page))["key"]
     form = {"payment_id": str(stage.known["payment"]), "amount": "10.00", "key": key}
@@ -277,13 +279,13 @@ async def test_a_refund_that_is_sent_twice_is_made_once(ada: Visitor, stage: Sta
 
 
 @pytest.mark.parametrize("path", ["/operations/tax/burn", "/operations/Tax/set"])
-async def test_what_is_no_operation_is_a_page_that_says_so(operator: Api, path: str) -> None:
+async def test_an_unknown_operation_is_not_found(operator: Api, path: str) -> None:
     answer = await (await signed_in(operator)).get(path)
     assert answer.status == 404
     assert "no such operation" in words(answer)
 
 
-async def test_texts_of_others_cannot_become_markup(operator: Api) -> None:
+async def test_merchant_texts_are_escaped(operator: Api) -> None:
     visitor = await signed_in(operator)
     evil = "<script>alert(1)</script>"
     await operator.world.add_merchant(evil)

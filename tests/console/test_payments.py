@@ -74,9 +74,7 @@ async def cancelled(world: World) -> Payment:
     return payment
 
 
-async def test_a_text_that_names_one_payment_leads_to_its_story(
-    operator: Api, world: World
-) -> None:
+async def test_a_search_for_an_id_redirects_to_its_payment(operator: Api, world: World) -> None:
     await world.create(payer_uid="other")
     payment = await world.create(payer_email="Ann@Shop.example")
     session = (await world.select(payment)).session
@@ -92,9 +90,7 @@ async def test_a_text_that_names_one_payment_leads_to_its_story(
     assert "No payments match" in words(answer)
 
 
-async def test_filters_stand_in_the_address_and_in_their_fields(
-    operator: Api, world: World
-) -> None:
+async def test_filters_are_in_the_url_and_in_the_form(operator: Api, world: World) -> None:
     paying = await world.create(amount_text="20.00", amount=20)
     await world.select(paying)
     other = await world.create()
@@ -124,9 +120,7 @@ async def test_filters_stand_in_the_address_and_in_their_fields(
         assert "Find a payment" in words(answer), query
 
 
-async def test_pages_of_payments_follow_each_other_without_a_gap(
-    operator: Api, world: World
-) -> None:
+async def test_pages_of_payments_have_no_gaps_or_duplicates(operator: Api, world: World) -> None:
     await write_payments(world, 130, at_once=7)
     visitor = await signed_in(operator, role=Role.VIEWER)
     for query, count in (("", 130), ("?amount_min=1", 130), ("?amount_min=2", 0)):
@@ -139,7 +133,7 @@ async def test_pages_of_payments_follow_each_other_without_a_gap(
         assert len(seen) == len(set(seen)) == count, query
 
 
-async def test_what_no_index_holds_is_looked_for_among_so_many_and_then_further_back(
+async def test_a_filter_without_an_index_is_searched_in_limited_batches(
     operator: Api, world: World
 ) -> None:
     await write_payments(world, 10_500, at_once=7, statuses=("PENDING",))
@@ -159,7 +153,7 @@ async def test_what_no_index_holds_is_looked_for_among_so_many_and_then_further_
     assert "among the newest 10,000" in words(none)
 
 
-async def test_a_story_shows_what_was_sent_and_what_was_answered(
+async def test_the_timeline_shows_delivery_attempts_and_their_responses(
     operator: Api, world: World
 ) -> None:
     payment = await cancelled(world)
@@ -177,7 +171,7 @@ async def test_a_story_shows_what_was_sent_and_what_was_answered(
     assert "from payer buyer-1" not in words(of_events)
 
 
-async def test_what_an_operator_did_stands_in_the_story(operator: Api, world: World) -> None:
+async def test_the_timeline_shows_operations_of_operators(operator: Api, world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference="ch_9"))
@@ -191,7 +185,7 @@ async def test_what_an_operator_did_stands_in_the_story(operator: Api, world: Wo
     assert "credited, account" not in theirs
 
 
-async def test_a_story_of_many_attempts_is_read_in_pages(operator: Api, world: World) -> None:
+async def test_a_timeline_with_many_attempts_is_paginated(operator: Api, world: World) -> None:
     payment = await cancelled(world)
     event_id = await event_of(world, payment)
     await attempts(world, event_id, 1)
@@ -214,7 +208,7 @@ async def test_a_story_of_many_attempts_is_read_in_pages(operator: Api, world: W
 
 
 @pytest.mark.parametrize("role", Role)
-async def test_a_payment_offers_what_the_role_may_do(
+async def test_a_payment_offers_only_operations_that_the_role_allows(
     operator: Api, world: World, role: Role
 ) -> None:
     pending, ended = await world.create(), await cancelled(world)
@@ -234,7 +228,7 @@ async def test_a_payment_offers_what_the_role_may_do(
         assert answer.status == (200 if role.includes(least) else 403), form
 
 
-async def test_an_unknown_payment_is_a_page_that_says_so(operator: Api) -> None:
+async def test_unknown_ids_are_not_found(operator: Api) -> None:
     visitor = await signed_in(operator)
     for path in (f"/payments/pay_{22 * '0'}", "/payments/x", "/cases/x", "/refunds/x"):
         assert (await visitor.get(path)).status == 404
@@ -246,13 +240,15 @@ async def test_an_unknown_payment_is_a_page_that_says_so(operator: Api) -> None:
     "path",
     ["/payments", "/cases", "/refunds", "/disputes", "/webhooks", "/webhooks/events", "/merchants"],
 )
-async def test_no_list_is_shown_without_a_session(operator: Api, path: str) -> None:
+async def test_lists_require_a_session(operator: Api, path: str) -> None:
     answer = await Visitor(operator).get(path)
     assert answer.status == 303
     assert answer.headers["Location"].startswith("/sign-in")
 
 
-async def test_a_defect_is_a_page_too(operator: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_unexpected_error_is_shown_as_a_page(
+    operator: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ValueError("planted")
 
@@ -264,7 +260,7 @@ async def test_a_defect_is_a_page_too(operator: Api, monkeypatch: pytest.MonkeyP
     assert b"planted" not in page.body
 
 
-async def test_a_payment_shows_why_its_methods_are_offered(operator: Api, world: World) -> None:
+async def test_a_payment_explains_which_methods_are_offered(operator: Api, world: World) -> None:
     payment = await world.create()
     await world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", world.transfer)
     visitor = await signed_in(operator, role=Role.VIEWER)

@@ -22,7 +22,7 @@ async def shown_counts(visitor: Visitor, path: str = "/audit") -> dict[str, tupl
     return {name: (count, unit) for name, count, unit in _COUNT.findall(page)}
 
 
-async def test_every_queue_shows_how_much_is_open_and_an_empty_one_nothing(
+async def test_every_queue_is_counted_and_empty_queues_show_no_count(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
@@ -41,7 +41,7 @@ async def test_every_queue_shows_how_much_is_open_and_an_empty_one_nothing(
     }
 
 
-async def test_a_long_queue_is_counted_to_a_hundred(world: World) -> None:
+async def test_the_count_of_a_queue_is_limited(world: World) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, QUEUE_COUNT_MAX + 5)
     figures = await count_queues(world.database)
     assert figures.cases == QUEUE_COUNT_MAX
@@ -49,7 +49,7 @@ async def test_a_long_queue_is_counted_to_a_hundred(world: World) -> None:
     assert format_queue_count(QUEUE_COUNT_MAX - 1) == "99"
 
 
-async def test_operators_share_a_count_and_a_change_is_counted_at_once(world: World) -> None:
+async def test_the_count_is_shared_by_operators_and_refreshed_after_a_change(world: World) -> None:
     moment = [0.0]
     counts = QueueCounts(world.database, lambda: moment[0])
     assert (await counts.get())["Cases"] == 0
@@ -64,7 +64,9 @@ async def test_operators_share_a_count_and_a_change_is_counted_at_once(world: Wo
     assert (await counts.get())["Cases"] == 0
 
 
-async def test_the_page_after_a_decision_counts_without_it(operator: Api, world: World) -> None:
+async def test_a_decided_case_is_no_longer_counted_on_the_next_page(
+    operator: Api, world: World
+) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 2)
     visitor = await signed_in(operator)
     assert await shown_counts(visitor) == {"cases": ("2", "open")}

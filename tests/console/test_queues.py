@@ -37,7 +37,7 @@ async def open_case(world: World, reference: str = "cap-1") -> str:
     return ids.format_id(ids.CASE, row["id"])
 
 
-async def test_every_queue_begins_with_what_has_waited_longest(operator: Api, world: World) -> None:
+async def test_every_queue_starts_with_the_oldest_item(operator: Api, world: World) -> None:
     for hours in range(3):
         await world.move_clock(3600 * hours)
         payment = await world.create()
@@ -65,9 +65,7 @@ async def test_every_queue_begins_with_what_has_waited_longest(operator: Api, wo
         assert ages == sorted(ages, reverse=is_youngest_first), path
 
 
-async def test_pages_of_a_queue_follow_each_other_from_the_oldest_on(
-    operator: Api, world: World
-) -> None:
+async def test_the_pages_of_a_queue_have_no_gaps_or_duplicates(operator: Api, world: World) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 3 * PAGE_ROWS + 1)
     visitor = await signed_in(operator, role=Role.VIEWER)
     for first, label in (("/cases", "Newer"), ("/cases?order=newest", "Older")):
@@ -81,7 +79,9 @@ async def test_pages_of_a_queue_follow_each_other_from_the_oldest_on(
         assert shown == sorted(shown, reverse=first != "/cases")
 
 
-async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world: World) -> None:
+async def test_a_case_shows_the_expected_and_the_received_amount(
+    operator: Api, world: World
+) -> None:
     case_id = await open_case(world)
     await world.move_clock(3 * 3600)
     visitor = await signed_in(operator, role=Role.VIEWER)
@@ -106,7 +106,7 @@ async def test_a_case_says_what_was_expected_and_what_came(operator: Api, world:
         (Role.FINANCE, {"accept", "dismiss", "refund"}),
     ],
 )
-async def test_a_case_is_decided_as_the_role_may(
+async def test_a_case_offers_only_resolutions_that_the_role_allows(
     operator: Api, world: World, role: Role, ways: set[str]
 ) -> None:
     case_id = await open_case(world)
@@ -125,9 +125,7 @@ async def test_a_case_is_decided_as_the_role_may(
     assert answer.status == (200 if "refund" in ways else 403)
 
 
-async def test_a_case_is_dismissed_by_its_form_and_leaves_the_queue(
-    operator: Api, world: World
-) -> None:
+async def test_a_case_dismissed_with_its_form_leaves_the_queue(operator: Api, world: World) -> None:
     case_id = await open_case(world)
     visitor = await signed_in(operator, role=Role.SUPPORT)
     page = (await visitor.get(f"/cases/{case_id}")).body.decode()
@@ -147,9 +145,7 @@ async def test_a_case_is_dismissed_by_its_form_and_leaves_the_queue(
     assert "it went back by hand" in words(await visitor.get(f"/cases/{case_id}"))
 
 
-async def test_who_asked_for_a_refund_is_not_offered_to_approve_it(
-    operator: Api, world: World
-) -> None:
+async def test_an_operator_cannot_approve_their_own_refund(operator: Api, world: World) -> None:
     payment_id, refund, other = await add_refunds_for_approval(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER USER")
     await world.rows("UPDATE refund SET requested_by = 'ann' WHERE id = $1", refund)
@@ -175,7 +171,7 @@ async def test_who_asked_for_a_refund_is_not_offered_to_approve_it(
     assert theirs in words(await viewer.get(f"/refunds?payment_id={paid}"))
 
 
-async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) -> None:
+async def test_a_dispute_shows_its_response_deadline(operator: Api, world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1_000))
@@ -192,7 +188,7 @@ async def test_a_dispute_says_until_when_to_answer(operator: Api, world: World) 
     assert "dp_won" in words(await visitor.get("/disputes?status=ALL"))
 
 
-async def test_cases_and_disputes_show_the_order_and_are_found_by_it(
+async def test_cases_and_disputes_show_their_order_and_can_be_filtered_by_order(
     operator: Api, world: World
 ) -> None:
     for order_id in ("A-1001", "A-1002"):
@@ -212,7 +208,9 @@ async def test_cases_and_disputes_show_the_order_and_are_found_by_it(
         assert (await visitor.get(f"{path}order_id=%00")).status == 200, path
 
 
-async def test_refunds_show_the_order_and_are_found_by_it(operator: Api, world: World) -> None:
+async def test_refunds_show_their_order_and_can_be_filtered_by_order(
+    operator: Api, world: World
+) -> None:
     _, refund, _ = await add_refunds_for_approval(world)
     refund_id = ids.format_id(ids.REFUND, refund)
     visitor = await signed_in(operator, role=Role.VIEWER)

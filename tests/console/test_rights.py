@@ -110,7 +110,7 @@ def _forms(stage: Stage) -> list[tuple[str, dict[str, str]]]:
     return changes + others
 
 
-async def test_without_a_session_every_route_leads_to_the_sign_in_and_nothing_changes(
+async def test_without_a_session_every_route_redirects_to_the_sign_in_without_changes(
     operator: Api, stage: Stage
 ) -> None:
     before = await contents(stage.world)
@@ -127,7 +127,7 @@ async def test_without_a_session_every_route_leads_to_the_sign_in_and_nothing_ch
     assert await contents(stage.world) == before
 
 
-async def test_a_form_without_the_sessions_own_token_or_of_another_site_changes_nothing(
+async def test_a_form_with_a_wrong_token_or_from_another_site_is_refused(
     operator: Api, stage: Stage
 ) -> None:
     ada, alan = Visitor(operator), Visitor(operator)
@@ -155,7 +155,7 @@ async def test_a_form_without_the_sessions_own_token_or_of_another_site_changes_
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_no_page_leads_a_role_to_what_it_may_not_do(
+async def test_pages_offer_only_operations_that_the_role_allows(
     people: dict[Role, Visitor], stage: Stage, role: Role
 ) -> None:
     visitor = people[role]
@@ -199,7 +199,7 @@ async def _empty(world: World) -> None:
 
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.SUPPORT, Role.FINANCE])
-async def test_what_a_role_may_not_do_is_refused_however_it_is_tried(
+async def test_operations_that_a_role_does_not_allow_are_refused_in_every_way(
     people: dict[Role, Visitor], stage: Stage, role: Role
 ) -> None:
     visitor = people[role]

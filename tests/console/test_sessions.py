@@ -22,7 +22,7 @@ async def _is_in(visitor: Visitor) -> bool:
     return answer.status == 200
 
 
-async def test_without_a_session_every_page_leads_to_the_sign_in_and_back(
+async def test_a_page_without_a_session_redirects_to_the_sign_in_and_back(
     operator: Api, world: World
 ) -> None:
     visitor = Visitor(operator)
@@ -37,7 +37,9 @@ async def test_without_a_session_every_page_leads_to_the_sign_in_and_back(
     assert "ann admin" in words(await visitor.get("/operations"))
 
 
-async def test_the_cookie_is_for_no_script_and_no_other_site(operator: Api, world: World) -> None:
+async def test_the_cookie_is_not_available_to_scripts_or_other_sites(
+    operator: Api, world: World
+) -> None:
     answer = await Visitor(operator).sign_in(await world.operator_token())
     [cookie] = answer.headers.getall("Set-Cookie")
     name, *attributes = cookie.split("; ")
@@ -54,7 +56,7 @@ async def test_the_cookie_is_for_no_script_and_no_other_site(operator: Api, worl
 
 
 @pytest.mark.parametrize("kind", ["missing", "malformed", "unknown", "merchants", "wrong_secret"])
-async def test_what_is_no_operators_token_opens_nothing(
+async def test_an_invalid_operator_token_cannot_sign_in(
     operator: Api, world: World, kind: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     token = await world.operator_token()
@@ -82,7 +84,7 @@ class TestSlowedDown:
         limits = {"failed_logins_per_address_per_s": 1, "failed_logins_per_address_burst": 3}
         return settings.model_copy(update=limits)
 
-    async def test_failures_slow_their_address_down_and_leave_open_sessions_alone(
+    async def test_failed_sign_ins_are_rate_limited_without_affecting_open_sessions(
         self, operator: Api, capsys: pytest.CaptureFixture[str]
     ) -> None:
         visitor = await signed_in(operator)
@@ -108,13 +110,13 @@ class TestSlowedDown:
         "A" * 5_000,
     ],
 )
-async def test_a_cookie_that_is_none_of_ours_lets_nobody_in(operator: Api, value: str) -> None:
+async def test_an_invalid_cookie_is_not_accepted(operator: Api, value: str) -> None:
     visitor = Visitor(operator, {COOKIE: value})
     answer = await visitor.get("/operations")
     assert answer.status == 303
 
 
-async def test_a_wrong_secret_of_a_session_lets_nobody_in_and_is_logged(
+async def test_a_session_cookie_with_a_wrong_secret_is_rejected_and_logged(
     operator: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
     visitor = await signed_in(operator)
@@ -126,7 +128,7 @@ async def test_a_wrong_secret_of_a_session_lets_nobody_in_and_is_logged(
     assert await _is_in(visitor)
 
 
-async def test_a_session_ends_after_twelve_hours_whatever_was_done(
+async def test_a_session_ends_after_twelve_hours_even_if_it_is_used(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator)
@@ -138,7 +140,7 @@ async def test_a_session_ends_after_twelve_hours_whatever_was_done(
     assert COOKIE not in visitor.cookies
 
 
-async def test_a_revoked_token_ends_its_sessions_at_once(operator: Api, world: World) -> None:
+async def test_revoking_a_token_ends_its_sessions_immediately(operator: Api, world: World) -> None:
     token = await world.operator_token()
     visitor = Visitor(operator)
     await visitor.sign_in(token)
@@ -147,7 +149,9 @@ async def test_a_revoked_token_ends_its_sessions_at_once(operator: Api, world: W
     assert not await _is_in(visitor)
 
 
-async def test_an_expired_token_ends_its_sessions_at_once(operator: Api, world: World) -> None:
+async def test_the_sessions_of_an_expired_token_end_immediately(
+    operator: Api, world: World
+) -> None:
     token = await world.operator_token()
     visitor = Visitor(operator)
     await world.rows("UPDATE operator_token SET expires_at = clock() + interval '1 hour'")
@@ -161,7 +165,7 @@ async def test_an_expired_token_ends_its_sessions_at_once(operator: Api, world: 
     assert not await _is_in(visitor)
 
 
-async def test_a_session_ends_no_later_than_its_token(operator: Api, world: World) -> None:
+async def test_a_session_does_not_outlive_its_token(operator: Api, world: World) -> None:
     token = await world.operator_token()
     await world.rows("UPDATE operator_token SET expires_at = clock() + interval '1 hour'")
     await Visitor(operator).sign_in(token)
@@ -171,14 +175,14 @@ async def test_a_session_ends_no_later_than_its_token(operator: Api, world: Worl
     assert row["same"]
 
 
-async def test_a_replaced_token_ends_its_sessions_at_once(operator: Api, world: World) -> None:
+async def test_replacing_a_token_ends_its_sessions_immediately(operator: Api, world: World) -> None:
     visitor = await signed_in(operator)
     actor = type(ACTOR)("ann", "it is tested", Role.ADMIN)
     await world.service.run_operation(ReplaceToken(), actor)
     assert not await _is_in(visitor)
 
 
-async def test_another_role_counts_from_the_next_page_on(operator: Api, world: World) -> None:
+async def test_a_changed_role_applies_from_the_next_page(operator: Api, world: World) -> None:
     token = await world.operator_token()
     visitor = Visitor(operator)
     await visitor.sign_in(token)
@@ -186,7 +190,7 @@ async def test_another_role_counts_from_the_next_page_on(operator: Api, world: W
     assert "ann viewer" in words(await visitor.get("/sessions"))
 
 
-async def test_the_secret_is_replaced_and_the_one_before_counts_for_a_minute(
+async def test_the_previous_session_secret_stays_valid_for_a_minute_after_its_rotation(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator)
@@ -203,7 +207,7 @@ async def test_the_secret_is_replaced_and_the_one_before_counts_for_a_minute(
     assert await _is_in(Visitor(operator, dict(before)))
 
 
-async def test_a_secret_that_was_replaced_a_while_ago_ends_the_session_for_both(
+async def test_reuse_of_an_old_session_secret_ends_the_session(
     operator: Api, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
     visitor = await signed_in(operator)
@@ -216,7 +220,7 @@ async def test_a_secret_that_was_replaced_a_while_ago_ends_the_session_for_both(
     assert not await _is_in(visitor)
 
 
-async def test_signing_out_ends_the_session_itself(operator: Api) -> None:
+async def test_signing_out_also_ends_copies_of_the_session(operator: Api) -> None:
     visitor = await signed_in(operator)
     copy = Visitor(operator, dict(visitor.cookies))
     answer = await visitor.post("/sign-out")
@@ -225,7 +229,7 @@ async def test_signing_out_ends_the_session_itself(operator: Api) -> None:
     assert not await _is_in(copy)
 
 
-async def test_signing_in_again_ends_the_session_before(operator: Api, world: World) -> None:
+async def test_signing_in_again_ends_the_previous_session(operator: Api, world: World) -> None:
     visitor = await signed_in(operator)
     copy = Visitor(operator, dict(visitor.cookies))
     await visitor.sign_in(await world.operator_token("bob"))
@@ -233,7 +237,7 @@ async def test_signing_in_again_ends_the_session_before(operator: Api, world: Wo
     assert not await _is_in(copy)
 
 
-async def test_operators_see_and_end_their_own_sessions_and_no_others(
+async def test_operators_can_list_and_end_only_their_own_sessions(
     operator: Api, world: World
 ) -> None:
     token = await world.operator_token()
@@ -253,7 +257,7 @@ async def test_operators_see_and_end_their_own_sessions_and_no_others(
     assert await _is_in(first)
 
 
-async def test_sessions_that_ended_a_week_ago_are_deleted_at_the_next_sign_in(
+async def test_a_sign_in_deletes_sessions_that_ended_a_week_ago(
     operator: Api, world: World
 ) -> None:
     token = await world.operator_token()

@@ -42,7 +42,7 @@ async def count(world: World) -> None:
         pass
 
 
-async def test_figures_move_when_a_payment_is_paid_and_refunded(
+async def test_figures_change_when_a_payment_is_paid_and_refunded(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
@@ -58,7 +58,7 @@ async def test_figures_move_when_a_payment_is_paid_and_refunded(
         assert "fake card 1 1 100.0 %" in shown
 
 
-async def test_what_waits_is_shown_with_its_age(operator: Api, world: World) -> None:
+async def test_pending_payments_are_shown_with_their_age(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     await world.select(await world.create())
     await world.move_clock(7_200)
@@ -68,7 +68,7 @@ async def test_what_waits_is_shown_with_its_age(operator: Api, world: World) -> 
     assert "No payments, refunds or disputes in this period." in shown
 
 
-async def test_every_figure_leads_to_a_list(operator: Api, world: World) -> None:
+async def test_every_figure_links_to_a_list(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     await paid(world)
     await count(world)
@@ -79,7 +79,7 @@ async def test_every_figure_leads_to_a_list(operator: Api, world: World) -> None
         assert (await visitor.get(address)).status == 200, address
 
 
-async def test_a_figure_counts_the_rows_of_the_list_that_it_leads_to(
+async def test_every_figure_matches_the_number_of_rows_in_its_list(
     operator: Api, world: World
 ) -> None:
     """Neither contains events before the period: one of each kind is 40 days older."""
@@ -133,7 +133,7 @@ async def _rows(visitor: Visitor, address: str) -> int:
     return table.count("<tr>")
 
 
-async def test_a_page_that_no_worker_counts_for_says_so(operator: Api, world: World) -> None:
+async def test_the_page_warns_if_the_figures_are_out_of_date(operator: Api, world: World) -> None:
     visitor = await signed_in(operator)
     await world.rows("UPDATE figure_mark SET counted_until = clock()")
     assert "Figures are out of date" not in words(await visitor.get("/"))
@@ -143,7 +143,7 @@ async def test_a_page_that_no_worker_counts_for_says_so(operator: Api, world: Wo
             await asyncio.sleep(0.1)
 
 
-async def test_without_scripts_the_page_can_load_itself_again(operator: Api) -> None:
+async def test_the_page_can_reload_without_scripts(operator: Api) -> None:
     visitor = await signed_in(operator)
     assert "Refresh" not in (await visitor.get("/?period=7d")).headers
     answer = await visitor.get("/?period=7d&reload=30")
@@ -151,7 +151,7 @@ async def test_without_scripts_the_page_can_load_itself_again(operator: Api) -> 
 
 
 @pytest.mark.parametrize("path", ["/", "/today/figures", "/today/events", "/gateways", "/chains"])
-async def test_who_is_not_signed_in_sees_nothing(operator: Api, path: str) -> None:
+async def test_pages_and_streams_require_a_session(operator: Api, path: str) -> None:
     answer = await Visitor(operator).get(path)
     assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
 
@@ -170,7 +170,7 @@ async def _events(visitor: Visitor, path: str) -> AsyncIterator[str]:
                 yield json.loads(line.removeprefix(b"data: "))["html"]
 
 
-async def test_a_stream_brings_figures_as_they_change(operator: Api, world: World) -> None:
+async def test_a_stream_sends_figures_when_they_change(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     events = _events(visitor, "/today/events?period=30d")
     async with asyncio.timeout(PATIENCE_S):
@@ -184,9 +184,7 @@ async def test_a_stream_brings_figures_as_they_change(operator: Api, world: Worl
 
 
 @pytest.mark.parametrize("name", ["uPlot.iife.min.js", "uPlot.min.css"])
-async def test_the_chart_is_drawn_by_the_library_as_it_was_released(
-    operator: Api, name: str
-) -> None:
+async def test_the_chart_library_is_served_unmodified(operator: Api, name: str) -> None:
     served = await operator.send("GET", f"/static/present/{name}")
     digest = sha256(served.body).hexdigest()
     assert f"| `{name}` | `{digest}` |" in page("docs/contribute/decisions/libraries.md")
@@ -216,7 +214,7 @@ class TestShared:
         counted = CountedReads(world.service.read_database)
         return replace(world.service, read_database=counted)
 
-    async def test_twenty_viewers_with_streams_cost_one_statement_a_second(
+    async def test_twenty_viewers_with_streams_cause_at_most_one_statement_per_second(
         self, operator: Api, operated: Service
     ) -> None:
         reads = cast("CountedReads", operated.read_database)

@@ -12,7 +12,9 @@ from tests.support.world import Api, World
 _HOOKS = "https://93.184.216.34/hooks"
 
 
-async def test_endpoints_say_how_their_last_attempts_ended(operator: Api, world: World) -> None:
+async def test_endpoints_show_the_results_of_their_latest_attempts(
+    operator: Api, world: World
+) -> None:
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=_HOOKS))
     visitor = await signed_in(operator, role=Role.VIEWER)
     assert "no attempts" in words(await visitor.get("/webhooks"))
@@ -36,7 +38,7 @@ async def test_endpoints_say_how_their_last_attempts_ended(operator: Api, world:
     assert "late" in words(await visitor.get("/webhooks"))
 
 
-async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
+async def test_an_endpoint_shows_its_circuit_latency_and_latest_responses(
     operator: Api, world: World
 ) -> None:
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=_HOOKS))
@@ -71,7 +73,9 @@ async def test_an_endpoint_shows_its_circuit_its_latency_and_its_last_answers(
     assert "closed" in words(await visitor.get("/webhooks"))
 
 
-async def test_events_are_listed_by_state_merchant_and_time(operator: Api, world: World) -> None:
+async def test_events_can_be_filtered_by_state_merchant_and_time(
+    operator: Api, world: World
+) -> None:
     payment = await cancelled(world)
     event_id = await event_of(world, payment)
     visitor = await signed_in(operator, role=Role.VIEWER)
@@ -90,7 +94,9 @@ async def test_events_are_listed_by_state_merchant_and_time(operator: Api, world
     assert name(payment) in words(await visitor.get(f"/webhooks/events/{event_id}"))
 
 
-async def test_a_range_is_counted_before_it_is_sent_again(operator: Api, world: World) -> None:
+async def test_a_bulk_resend_shows_the_number_of_events_before_it_runs(
+    operator: Api, world: World
+) -> None:
     for _ in range(3):
         await cancelled(world)
     visitor = await signed_in(operator, role=Role.SUPPORT)
@@ -110,7 +116,7 @@ async def test_a_range_is_counted_before_it_is_sent_again(operator: Api, world: 
     assert [row["state"] for row in states] == ["pending"]
 
 
-async def test_who_only_reads_sends_nothing_again(operator: Api, world: World) -> None:
+async def test_a_viewer_cannot_resend_events(operator: Api, world: World) -> None:
     event_id = await event_of(world, await cancelled(world))
     visitor = await signed_in(operator, role=Role.VIEWER)
     for path in ("/webhooks", "/webhooks/events", f"/webhooks/events/{event_id}"):

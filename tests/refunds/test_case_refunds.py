@@ -102,7 +102,7 @@ async def case(world: World) -> tuple[str, str | None]:
 
 
 @BY_NAME
-async def test_what_nobody_may_own_goes_back_by_itself_where_its_merchant_wants_it(
+async def test_unassigned_money_is_refunded_automatically_if_the_merchant_has_chosen_that(
     world: World, name: str
 ) -> None:
     kind, come = STRAYS[name]
@@ -121,7 +121,9 @@ async def test_what_nobody_may_own_goes_back_by_itself_where_its_merchant_wants_
 
 
 @BY_NAME
-async def test_it_waits_for_a_person_where_its_merchant_does_not(world: World, name: str) -> None:
+async def test_unassigned_money_stays_in_an_open_case_if_automatic_refunds_are_off(
+    world: World, name: str
+) -> None:
     kind, come = STRAYS[name]
     await auto_refund(world, on=False)
     payment = await come(world)
@@ -132,7 +134,7 @@ async def test_it_waits_for_a_person_where_its_merchant_does_not(world: World, n
 
 
 @BY_NAME
-async def test_a_word_that_is_said_again_gives_nothing_back_again(world: World, name: str) -> None:
+async def test_a_repeated_report_does_not_cause_a_second_refund(world: World, name: str) -> None:
     await auto_refund(world, on=True)
     payment = await STRAYS[name][1](world)
     [row] = await world.rows("SELECT session_id FROM capture WHERE NOT credited")
@@ -143,7 +145,7 @@ async def test_a_word_that_is_said_again_gives_nothing_back_again(world: World, 
 
 
 @pytest.mark.parametrize("kind", CaseKind)
-async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
+async def test_only_cases_of_unassigned_money_are_refunded_automatically(
     world: World, kind: CaseKind
 ) -> None:
     await auto_refund(world, on=False)
@@ -156,7 +158,7 @@ async def test_only_money_that_came_for_nothing_goes_back_without_a_person(
     assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTO_REFUND_KINDS)
 
 
-async def test_silence_for_a_week_gives_nothing_back(world: World) -> None:
+async def test_a_gateway_timeout_for_a_week_does_not_cause_a_refund(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await world.create(expires_in_s=86_400)
     await world.select(payment)
@@ -166,7 +168,7 @@ async def test_silence_for_a_week_gives_nothing_back(world: World) -> None:
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
-async def test_a_capture_of_nothing_is_a_case_with_nothing_to_give_back(world: World) -> None:
+async def test_a_capture_of_zero_opens_a_case_without_a_refund(world: World) -> None:
     await auto_refund(world, on=True)
     payment, session_id = await selected(world)
     await world.report(payment, session_id, stray(0))
@@ -175,7 +177,9 @@ async def test_a_capture_of_nothing_is_a_case_with_nothing_to_give_back(world: W
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
-async def test_the_money_of_a_case_takes_nothing_from_its_payment(world: World) -> None:
+async def test_a_refund_of_a_case_does_not_reduce_the_refundable_amount_of_its_payment(
+    world: World,
+) -> None:
     await auto_refund(world, on=True)
     payment = await _double(world)
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
@@ -186,7 +190,9 @@ async def test_the_money_of_a_case_takes_nothing_from_its_payment(world: World) 
     assert given == {"stray": 159000, f"cap-{payment.id}": 159000}
 
 
-async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
+async def test_a_refund_of_a_case_is_not_listed_with_the_refunds_of_its_payment(
+    world: World,
+) -> None:
     await auto_refund(world, on=True)
     payment = await _double(world)
     refund = await asked(world, payment, "1")
@@ -194,7 +200,9 @@ async def test_a_cases_refund_is_none_of_its_payments(world: World) -> None:
     assert shown.id == refund.id
 
 
-async def test_a_declined_refund_leaves_its_case_open_for_another(world: World) -> None:
+async def test_a_case_with_a_declined_refund_stays_open_and_can_be_refunded_again(
+    world: World,
+) -> None:
     await auto_refund(world, on=True)
     await _late(world)
     world.gateway.answer_refund = DECLINED
@@ -208,7 +216,7 @@ async def test_a_declined_refund_leaves_its_case_open_for_another(world: World) 
     assert await case(world) == ("REFUNDED", "ann")
 
 
-async def test_a_case_is_refunded_once_however_often_it_is_asked(world: World) -> None:
+async def test_a_second_refund_of_a_case_is_refused(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
@@ -226,7 +234,7 @@ async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUI
         await refund_case(tx, case_id, capture_id, "ann")
 
 
-async def test_what_paid_a_payment_goes_back_by_its_own_refunds_alone(world: World) -> None:
+async def test_credited_money_cannot_be_refunded_through_a_case(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment, "590")
     await work(world)
@@ -239,7 +247,7 @@ async def test_what_paid_a_payment_goes_back_by_its_own_refunds_alone(world: Wor
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 
 
-async def test_a_cases_refund_that_is_taken_back_is_another_case(world: World) -> None:
+async def test_a_reversed_refund_of_a_case_opens_another_case(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _late(world)
     await work(world)
@@ -249,7 +257,7 @@ async def test_a_cases_refund_that_is_taken_back_is_another_case(world: World) -
     assert len(world.gateway.refunds) == 1
 
 
-async def test_a_pending_refund_of_a_case_closes_it_when_it_is_done(world: World) -> None:
+async def test_a_case_closes_when_its_pending_refund_succeeds(world: World) -> None:
     await auto_refund(world, on=True)
     payment = await _orphan(world)
     world.gateway.answer_refund = PENDING
@@ -260,7 +268,7 @@ async def test_a_pending_refund_of_a_case_closes_it_when_it_is_done(world: World
     assert await case(world) == ("REFUNDED", AUTO_REFUND)
 
 
-async def test_a_case_that_a_person_has_closed_meanwhile_stays_as_it_is(world: World) -> None:
+async def test_a_case_that_an_operator_closed_is_not_changed_by_its_refund(world: World) -> None:
     await auto_refund(world, on=True)
     await _orphan(world)
     [row] = await world.rows("SELECT id FROM money_case")
@@ -272,7 +280,7 @@ async def test_a_case_that_a_person_has_closed_meanwhile_stays_as_it_is(world: W
     assert refund["status"] == RefundStatus.SUCCEEDED
 
 
-async def test_a_word_that_ends_no_session_moves_no_money(world: World) -> None:
+async def test_a_report_without_a_final_session_state_does_not_cause_a_refund(world: World) -> None:
     await auto_refund(world, on=True)
     payment, session_id = await selected(world)
     for state in (
@@ -285,7 +293,7 @@ async def test_a_word_that_ends_no_session_moves_no_money(world: World) -> None:
     assert await work(world) == 0
 
 
-async def test_the_money_of_a_case_is_locked_before_it_is_given_back(world: World) -> None:
+async def test_the_capture_of_a_case_is_locked_before_its_refund_is_written(world: World) -> None:
     """Its remainder is read under the same lock as the refund is written."""
     await auto_refund(world, on=False)
     await _late(world)

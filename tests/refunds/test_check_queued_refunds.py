@@ -19,7 +19,9 @@ async def check_queued(world: World) -> int:
     return (await world.perform(CheckQueuedRefunds())).refunds
 
 
-async def test_a_refund_that_was_sent_since_is_not_sent_again(world: World) -> None:
+async def test_a_queued_refund_that_the_gateway_has_already_executed_is_not_sent_again(
+    world: World,
+) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
     world.gateway.answer_inquire_refund = DONE
@@ -30,7 +32,7 @@ async def test_a_refund_that_was_sent_since_is_not_sent_again(world: World) -> N
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_one_that_was_not_is_sent_where_a_gateway_does_it_once_per_id(world: World) -> None:
+async def test_an_unknown_refund_is_sent_to_an_idempotent_gateway(world: World) -> None:
     refund = await asked(world, await paid(world))
     world.gateway.answer_inquire_refund = ABSENT
     await check_queued(world)
@@ -41,7 +43,9 @@ async def test_one_that_was_not_is_sent_where_a_gateway_does_it_once_per_id(worl
     assert (await kept(world, refund)).status == "SUCCEEDED"
 
 
-async def test_and_fails_unsent_after_ten_minutes_where_it_may_do_it_twice(world: World) -> None:
+async def test_an_unknown_refund_to_a_non_idempotent_gateway_fails_after_ten_minutes(
+    world: World,
+) -> None:
     able(world, refund_is_idempotent=False)
     payment = await paid(world)
     refund = await asked(world, payment)
@@ -56,7 +60,7 @@ async def test_and_fails_unsent_after_ten_minutes_where_it_may_do_it_twice(world
     assert await world.status(payment) == "PAID"
 
 
-async def test_one_that_rests_with_a_case_goes_on_resting_and_one_that_has_ended_stays_so(
+async def test_refunds_that_were_handed_over_or_have_ended_are_not_checked(
     world: World,
 ) -> None:
     done = await asked(world, await paid(world))

@@ -39,7 +39,9 @@ async def fee(world: World, rate: str) -> None:
     )
 
 
-async def test_a_refund_is_reserved_at_once_on_the_payment_and_on_its_capture(world: World) -> None:
+async def test_a_refund_is_reserved_immediately_on_the_payment_and_its_capture(
+    world: World,
+) -> None:
     payment = await paid(world)
     refund = await asked(world, payment, "590.00", reason="a page is missing")
     assert (refund.status, refund.step, refund.amount_text) == ("PENDING", "queued", "590.00")
@@ -48,7 +50,7 @@ async def test_a_refund_is_reserved_at_once_on_the_payment_and_on_its_capture(wo
     assert world.gateway.refunds == []
 
 
-async def test_without_an_amount_all_that_is_left_goes_back(world: World) -> None:
+async def test_a_refund_without_an_amount_is_for_the_whole_remainder(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "0.01")
     assert (await asked(world, payment)).amount_text == "1589.99"
@@ -56,7 +58,7 @@ async def test_without_an_amount_all_that_is_left_goes_back(world: World) -> Non
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
-async def test_no_more_is_promised_than_is_left(world: World) -> None:
+async def test_a_refund_cannot_exceed_the_remaining_amount(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "1000")
     refused = await refusal(world, payment, "590.01")
@@ -65,7 +67,9 @@ async def test_no_more_is_promised_than_is_left(world: World) -> None:
     assert (await asked(world, payment, "590.00")).amount_minor == 59000
 
 
-async def test_of_many_refunds_at_once_those_that_fit_are_accepted(world: World) -> None:
+async def test_concurrent_refunds_are_accepted_only_up_to_the_remaining_amount(
+    world: World,
+) -> None:
     payment = await paid(world)
     asks = [asyncio.create_task(asked(world, payment, "500")) for _ in range(7)]
     done = await asyncio.gather(*asks, return_exceptions=True)
@@ -75,7 +79,7 @@ async def test_of_many_refunds_at_once_those_that_fit_are_accepted(world: World)
     assert await books(world, payment) == Books("PAID", "0", "1500", 0, 150000)
 
 
-async def test_a_refund_waits_for_the_one_before_it_and_finds_nothing_left(world: World) -> None:
+async def test_only_one_of_two_concurrent_full_refunds_is_accepted(world: World) -> None:
     payment = await paid(world)
 
     async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
@@ -86,7 +90,9 @@ async def test_a_refund_waits_for_the_one_before_it_and_finds_nothing_left(world
     assert sorted(type(item).__name__ for item in done) == ["Refund", "RefusedError"]
 
 
-async def test_the_same_key_gives_the_same_refund_and_reserves_nothing_more(world: World) -> None:
+async def test_a_repeated_key_returns_the_same_refund_without_another_reservation(
+    world: World,
+) -> None:
     payment, key = await paid(world), uuid4()
     first = await asked(world, payment, "100", key)
     assert await asked(world, payment, "100", key) == first
@@ -98,7 +104,7 @@ async def test_the_same_key_gives_the_same_refund_and_reserves_nothing_more(worl
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "100", "0", 10000, 0)
 
 
-async def test_one_key_is_for_one_refund_of_one_payment(world: World) -> None:
+async def test_a_key_cannot_be_reused_for_a_different_refund(world: World) -> None:
     payment, other, key = await paid(world), await paid(world), uuid4()
     await asked(world, payment, "100", key)
     for against, amount in ((payment, "100.5"), (payment, None), (other, "100")):
@@ -128,14 +134,14 @@ async def test_a_refused_refund_leaves_its_key_free(world: World) -> None:
         ("1.001", ErrorCode.INVALID_AMOUNT, False),
     ],
 )
-async def test_an_amount_must_be_one(
+async def test_an_invalid_amount_is_refused(
     world: World, amount: object, code: ErrorCode, malformed: bool
 ) -> None:
     refused = await refusal(world, await paid(world), amount)
     assert (refused.code, refused.is_malformed) == (code, malformed)
 
 
-async def test_only_what_was_paid_can_be_given_back(world: World) -> None:
+async def test_only_a_paid_payment_can_be_refunded(world: World) -> None:
     pending, processing = await world.create(), await world.create()
     await world.select(processing)
     whole = await paid(world)
@@ -147,7 +153,7 @@ async def test_only_what_was_paid_can_be_given_back(world: World) -> None:
         assert status in refused.message
 
 
-async def test_a_gateway_takes_no_destination(world: World) -> None:
+async def test_a_destination_is_refused_for_a_gateway_payment(world: World) -> None:
     refused = await refusal(world, await paid(world), destination="0x" + "01" * 20)
     assert refused.code is ErrorCode.UNPROCESSABLE
 
@@ -162,7 +168,7 @@ async def test_a_gateway_takes_no_destination(world: World) -> None:
         (RefundSupport.PARTIAL, "0.01", True),
     ],
 )
-async def test_a_gateway_gives_back_what_its_kind_can(
+async def test_a_refund_must_be_supported_by_the_gateway(
     world: World, refunds: RefundSupport, amount: str | None, taken: bool
 ) -> None:
     payment = await paid(world)
@@ -173,14 +179,16 @@ async def test_a_gateway_gives_back_what_its_kind_can(
         assert (await refusal(world, payment, amount)).code is ErrorCode.UNPROCESSABLE
 
 
-async def test_a_gateway_that_counts_whole_units_gives_back_whole_units(world: World) -> None:
+async def test_a_fractional_refund_is_refused_by_a_gateway_without_decimals(world: World) -> None:
     payment = await paid(world)
     able(world, decimals={"THB": 0})
     assert (await refusal(world, payment, "0.50")).code is ErrorCode.UNPROCESSABLE
     assert (await asked(world, payment, "90")).amount_minor == 9000
 
 
-async def test_all_of_an_amount_that_was_no_whole_unit_can_still_go_back(world: World) -> None:
+async def test_a_fractional_amount_can_be_refunded_in_full_by_a_gateway_without_decimals(
+    world: World,
+) -> None:
     """A fee rounded the total up: the gateway captured 1600, of which 1599.50 were the amount."""
     await fee(world, "0.0003126")
     payment = await paid(world, amount=Decimal("1599.50"), amount_text="1599.50")
@@ -190,7 +198,9 @@ async def test_all_of_an_amount_that_was_no_whole_unit_can_still_go_back(world: 
     assert await books(world, payment) == Books("REFUNDED", "1599.5", "0", 160000, 0)
 
 
-async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_the_rest(world: World) -> None:
+async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_remainder(
+    world: World,
+) -> None:
     await fee(world, "0.03")
     payment = await paid(world, amount=Decimal("10.00"), amount_text="10.00")
     refunds = [await asked(world, payment, amount) for amount in ("3.33", "3.33", None)]
@@ -200,7 +210,7 @@ async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_the_rest(world
     assert await books(world, payment) == Books("REFUNDED", "10", "0", 1030, 0)
 
 
-async def test_while_a_gateway_gives_nothing_back_nothing_is_promised(world: World) -> None:
+async def test_a_refund_is_refused_during_an_outage_of_the_gateway(world: World) -> None:
     payment, key = await paid(world), uuid4()
     for _ in range(FAILURES_MAX):
         await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, GONE)
@@ -212,7 +222,9 @@ async def test_while_a_gateway_gives_nothing_back_nothing_is_promised(world: Wor
     assert (await asked(world, payment, "100", key)).status is RefundStatus.PENDING
 
 
-async def test_what_was_promised_before_an_outage_is_replayed_in_it(world: World) -> None:
+async def test_a_refund_accepted_before_an_outage_is_replayed_during_the_outage(
+    world: World,
+) -> None:
     payment, key = await paid(world), uuid4()
     refund = await asked(world, payment, "100", key)
     for _ in range(FAILURES_MAX):
@@ -220,7 +232,7 @@ async def test_what_was_promised_before_an_outage_is_replayed_in_it(world: World
     assert await asked(world, payment, "100", key) == refund
 
 
-async def test_without_an_adapter_nothing_is_promised(world: World) -> None:
+async def test_a_refund_is_refused_if_the_adapter_is_not_installed(world: World) -> None:
     payment = await paid(world)
     world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
     assert (await refusal(world, payment)).code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE

@@ -83,7 +83,7 @@ async def deposits(world: World) -> Deposits:
     return Deposits(world, await offer_deposits(world))
 
 
-async def test_a_second_person_sees_the_link_and_nothing_stores_it(
+async def test_only_the_approver_sees_the_link_and_it_is_not_stored(
     deposits: Deposits, api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
     world = deposits.world
@@ -156,7 +156,7 @@ async def test_a_refund_whose_buyer_enters_no_address_can_be_rejected(deposits: 
     assert again.goes_back == refund.goes_back
 
 
-async def test_only_a_deposits_refund_that_waits_has_a_link(deposits: Deposits) -> None:
+async def test_only_a_deposit_refund_without_a_final_address_has_a_link(deposits: Deposits) -> None:
     refund = await deposits.refund(await deposits.paid())
     for address in (BUYER, OTHER):
         await deposits.enter(refund, address)
@@ -168,7 +168,7 @@ async def test_only_a_deposits_refund_that_waits_has_a_link(deposits: Deposits) 
         await deposits.world.perform(ShowAddressLink(refund_id=card_refund))
 
 
-async def test_a_refund_to_the_sender_is_the_buyers_wish_and_needs_a_second_person(
+async def test_only_the_buyer_can_choose_the_sender_as_destination_and_it_needs_approval(
     deposits: Deposits,
 ) -> None:
     payment = await deposits.paid()
@@ -178,7 +178,7 @@ async def test_a_refund_to_the_sender_is_the_buyers_wish_and_needs_a_second_pers
     assert (refund.step, refund.payer, refund.destination) == ("approval", PAYER, PAYER)
 
 
-async def test_old_refunds_count_on_the_day_when_their_address_is_entered(
+async def test_a_refund_counts_towards_the_daily_threshold_when_its_address_is_entered(
     deposits: Deposits,
 ) -> None:
     world = deposits.world
@@ -190,7 +190,7 @@ async def test_old_refunds_count_on_the_day_when_their_address_is_entered(
     assert (await deposits.enter(refunds[1])).step == "approval"
 
 
-async def test_a_corrected_address_is_approved_again(deposits: Deposits) -> None:
+async def test_a_corrected_address_needs_a_new_approval(deposits: Deposits) -> None:
     world = deposits.world
     await world.rows("UPDATE chain SET refund_approval_above = 1")
     refund = await deposits.enter(await deposits.refund(await deposits.paid()))

@@ -35,12 +35,12 @@ TABLE = {
 }
 
 
-def test_the_table_names_every_status_and_every_word() -> None:
+def test_the_table_contains_every_status_and_every_reported_state() -> None:
     assert TABLE.keys() == {(status, said) for status in Status for said in GatewayRefundState}
 
 
 @pytest.mark.parametrize(("status", "said"), TABLE)
-def test_a_word_has_the_effect_that_the_table_says(
+def test_a_reported_state_has_the_effect_in_the_table(
     status: Status, said: GatewayRefundState
 ) -> None:
     for reference in (None, "re_1"):
@@ -48,13 +48,13 @@ def test_a_word_has_the_effect_that_the_table_says(
         assert decide_refund(status, report) == TABLE[status, said]
 
 
-def test_a_refund_that_has_ended_ends_no_second_time() -> None:
+def test_an_ended_refund_cannot_end_again() -> None:
     for status in (Status.SUCCEEDED, Status.FAILED):
         effects = {decide_refund(status, RefundReport(state=said)) for said in GatewayRefundState}
         assert effects == {"none", "contradict"}
 
 
-def test_money_that_came_for_nothing_goes_back_by_itself_and_no_other() -> None:
+def test_exactly_these_kinds_of_cases_are_not_refunded_automatically() -> None:
     by_hand = {CaseKind.UNKNOWN_REFERENCE, CaseKind.REFUND_REVERSED, CaseKind.RECONCILIATION}
     by_hand |= {CaseKind.UNDECIDED, CaseKind.DISPUTE}
     by_hand |= {CaseKind.OUTSIDE_REFUND, CaseKind.FRAUD_WARNING, CaseKind.SURPLUS}
@@ -112,7 +112,7 @@ def books(draw: st.DrawFn) -> Book:
 
 
 @given(book=books(), shares=parts)
-def test_any_parts_and_then_the_rest_give_back_exactly_what_was_taken(
+def test_any_partial_refunds_and_the_remainder_add_up_to_the_capture(
     book: Book, shares: list[float]
 ) -> None:
     given_back = 0
@@ -134,7 +134,7 @@ def test_any_parts_and_then_the_rest_give_back_exactly_what_was_taken(
     + [(0, 0, False)] * 3
     + [(0.9966, 0, True)],
 )
-def test_refunds_that_fail_in_any_order_leave_what_can_be_given_back(
+def test_the_full_capture_can_be_refunded_whichever_partial_refunds_fail(
     book: Book, steps: list[tuple[float, int, bool]]
 ) -> None:
     given_back: list[tuple[int, int]] = []
@@ -152,19 +152,21 @@ def test_refunds_that_fail_in_any_order_leave_what_can_be_given_back(
 
 
 @given(book=books(), wanted=st.floats(0, 1))
-def test_a_first_part_is_its_share_of_what_was_paid_rounded_down(book: Book, wanted: float) -> None:
+def test_the_first_partial_refund_is_its_share_of_the_capture_rounded_down(
+    book: Book, wanted: float
+) -> None:
     part = min(book.amount - 1, round(wanted * book.amount))
     if part > 0:
         exact = book.capture * part // book.amount
         assert book.take(part) == exact // book.unit * book.unit
 
 
-def test_what_is_given_back_is_whole_units_of_a_gateway_that_counts_in_dollars() -> None:
+def test_refunds_are_whole_units_if_the_gateway_has_no_decimals() -> None:
     book = Book(amount=10_000, capture=10_500, unit=100)
     assert [book.take(3_333), book.take(3_333), book.take(3_334)] == [3_400, 3_400, 3_700]
 
 
-def test_no_fraction_is_too_fine_for_a_token() -> None:
+def test_a_refund_can_be_as_small_as_a_tokens_smallest_unit() -> None:
     remainder = RefundableRemainder(
         amount=Decimal("0.000000000000000003"),
         remaining=Decimal("0.000000000000000003"),

@@ -58,7 +58,7 @@ async def ledger_holds(world: World) -> bool:
     return await world.perform(CheckLedger()) == []
 
 
-async def test_a_refund_made_in_the_dashboard_counts_and_is_a_case(world: World) -> None:
+async def test_a_dashboard_refund_is_counted_and_opens_a_case(world: World) -> None:
     payment = await paid(world)
     result = await hear(world, report(payment))
     assert result.payment_id == payment.id
@@ -70,7 +70,7 @@ async def test_a_refund_made_in_the_dashboard_counts_and_is_a_case(world: World)
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_a_refund_of_everything_made_in_the_dashboard_refunds_the_payment(
+async def test_a_dashboard_refund_of_the_remainder_refunds_the_payment(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -83,7 +83,9 @@ async def test_a_refund_of_everything_made_in_the_dashboard_refunds_the_payment(
     assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
 
 
-async def test_a_refund_is_counted_once_however_often_it_is_reported(world: World) -> None:
+async def test_a_dashboard_refund_is_counted_once_even_if_it_is_reported_repeatedly(
+    world: World,
+) -> None:
     payment = await paid(world)
     await hear(world, report(payment), name="evt_1")
     await hear(world, report(payment), name="evt_1")
@@ -93,7 +95,9 @@ async def test_a_refund_is_counted_once_however_often_it_is_reported(world: Worl
     assert len(await cases(world)) == 1
 
 
-async def test_a_refund_that_we_requested_is_not_counted_again(world: World) -> None:
+async def test_a_refund_that_we_requested_is_not_counted_as_a_dashboard_refund(
+    world: World,
+) -> None:
     payment = await paid(world)
     ours = await asked(world, payment, "500.00")
     # Its callback arrives before the answer to our request, and names only the gateway's id later.
@@ -105,14 +109,14 @@ async def test_a_refund_that_we_requested_is_not_counted_again(world: World) -> 
     assert await cases(world) == []
 
 
-async def test_a_refund_with_an_id_of_another_installation_counts(world: World) -> None:
+async def test_a_refund_with_an_id_of_another_installation_is_counted(world: World) -> None:
     payment = await paid(world)
     named = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
     await hear(world, report(payment), refund_id=uuid4(), refund=named)
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
 
-async def test_a_pending_refund_reserves_and_its_end_counts(world: World) -> None:
+async def test_a_pending_dashboard_refund_is_reserved_until_it_ends(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, state=GatewayRefundState.PENDING))
     assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
@@ -120,7 +124,7 @@ async def test_a_pending_refund_reserves_and_its_end_counts(world: World) -> Non
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
-async def test_a_failure_that_overtakes_the_refund_is_not_lost(world: World) -> None:
+async def test_a_failure_that_arrives_before_the_refund_itself_is_remembered(world: World) -> None:
     payment = await paid(world)
     await hear(world, report(payment, state=GatewayRefundState.DECLINED))
     assert await cases(world) == []
@@ -128,7 +132,7 @@ async def test_a_failure_that_overtakes_the_refund_is_not_lost(world: World) -> 
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
-async def test_a_pending_refund_of_the_dashboard_is_asked_about_and_never_sent(
+async def test_the_gateway_is_queried_about_a_pending_dashboard_refund(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -145,7 +149,9 @@ async def test_a_pending_refund_of_the_dashboard_is_asked_about_and_never_sent(
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
 
-async def test_what_our_own_refunds_reserve_waits_for_their_end(world: World) -> None:
+async def test_a_dashboard_refund_of_reserved_money_is_deferred_until_our_refunds_end(
+    world: World,
+) -> None:
     payment = await paid(world)
     ours = await asked(world, payment)
     for _ in range(2):
@@ -164,7 +170,7 @@ async def test_what_our_own_refunds_reserve_waits_for_their_end(world: World) ->
 
 
 @pytest.mark.parametrize("changes", [{"currency": "USD"}, {"amount_minor": 159001}])
-async def test_what_cannot_be_a_part_of_the_money_is_a_case_alone(
+async def test_a_dashboard_refund_that_does_not_fit_its_capture_only_opens_a_case(
     world: World, changes: dict[str, Any]
 ) -> None:
     payment = await paid(world)
@@ -175,7 +181,9 @@ async def test_what_cannot_be_a_part_of_the_money_is_a_case_alone(
     assert "not counted" in case.note
 
 
-async def test_a_refund_that_arrives_before_its_money_is_called_again(world: World) -> None:
+async def test_a_dashboard_refund_that_arrives_before_its_capture_is_refused_for_a_retry(
+    world: World,
+) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     early = report(payment, capture=session.gateway_ref.reference)
@@ -185,7 +193,7 @@ async def test_a_refund_that_arrives_before_its_money_is_called_again(world: Wor
     assert await cases(world) == []
 
 
-async def test_money_of_no_payment_that_was_refunded_in_the_dashboard_closes_its_case(
+async def test_a_dashboard_refund_of_an_unassigned_capture_closes_its_case(
     world: World,
 ) -> None:
     capture = Capture(reference="cap-unknown", amount_minor=159000, currency="THB")
@@ -208,7 +216,7 @@ def captured_report(capture: Capture) -> Any:
     return captured(capture.amount_minor, capture.currency, reference=capture.reference)
 
 
-async def test_a_refund_of_money_that_is_not_ours_is_received_and_changes_nothing(
+async def test_a_dashboard_refund_of_an_unknown_capture_is_stored_without_effect(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -217,7 +225,7 @@ async def test_a_refund_of_money_that_is_not_ours_is_received_and_changes_nothin
     assert await cases(world) == []
 
 
-async def test_the_books_hold_whatever_was_refunded_at_the_gateway(world: World) -> None:
+async def test_the_ledger_stays_consistent_with_several_dashboard_refunds(world: World) -> None:
     payment = await paid(world)
     for number, amount_minor in enumerate((1, 33333, 70000)):
         await hear(world, report(payment, amount_minor, reference=f"re_{number}"))
@@ -228,7 +236,9 @@ async def test_the_books_hold_whatever_was_refunded_at_the_gateway(world: World)
     assert await ledger_holds(world)
 
 
-async def test_a_person_matches_the_refund_and_it_still_counts(world: World) -> None:
+async def test_a_dashboard_refund_still_counts_after_an_operator_accepts_its_case(
+    world: World,
+) -> None:
     payment = await paid(world)
     await hear(world, report(payment))
     [case] = await cases(world)
@@ -240,7 +250,7 @@ async def test_a_person_matches_the_refund_and_it_still_counts(world: World) -> 
     assert (await books(world, payment)).refunded == "500"
 
 
-async def test_a_fraud_warning_is_one_case_and_changes_nothing_else(world: World) -> None:
+async def test_a_fraud_warning_opens_a_single_case_and_has_no_other_effect(world: World) -> None:
     payment = await paid(world)
     warning = FraudWarning(reference="issfr_1", capture=f"cap-{payment.id}", reason="stolen_card")
     first = await hear(world, warning)

@@ -80,7 +80,7 @@ async def _captures(world: World) -> list[tuple[int, int, int]]:
     return [tuple(int(value) for value in dict(row).values()) for row in rows]
 
 
-async def test_a_refunded_case_stays_open_until_its_money_has_gone_back(world: World) -> None:
+async def test_a_refunded_case_stays_open_until_its_refund_succeeds(world: World) -> None:
     payment, case = await _paid_twice(world)
     shown = await world.service.run_operation(_refund(case), _GRACE)
     assert (shown.status, shown.refund.status, shown.refund.step) == ("OPEN", "PENDING", "queued")
@@ -100,9 +100,7 @@ async def test_a_refunded_case_stays_open_until_its_money_has_gone_back(world: W
 
 
 @pytest.mark.parametrize("resolution", ["accept", "dismiss", "refund"])
-async def test_nothing_else_is_done_with_a_case_whose_money_is_going_back(
-    world: World, resolution: Any
-) -> None:
+async def test_a_case_with_a_refund_cannot_be_resolved_again(world: World, resolution: Any) -> None:
     _, case = await _paid_twice(world)
     refund = (await world.perform(_refund(case))).refund
     with pytest.raises(RefusedError, match=f"already being refunded: {refund.id}") as refused:
@@ -114,7 +112,9 @@ async def test_nothing_else_is_done_with_a_case_whose_money_is_going_back(
     assert refused.value.code is ErrorCode.CONFLICT
 
 
-async def test_after_a_refund_that_failed_anything_may_be_tried_again(world: World) -> None:
+async def test_a_case_can_be_refunded_again_or_accepted_after_its_refund_failed(
+    world: World,
+) -> None:
     _, case = await _paid_twice(world)
     first = (await world.perform(_refund(case))).refund
     await _settle(world, first.id, GatewayRefundState.DECLINED)
@@ -151,7 +151,7 @@ async def _case_without_money(world: World, kind: CaseKind, capture_id: UUID | N
         (CaseKind.ORPHAN_CAPTURE, "credited", "this case's money was credited to a payment"),
     ],
 )
-async def test_a_case_without_money_of_its_own_is_not_refunded(
+async def test_a_case_that_does_not_hold_funds_cannot_be_refunded(
     world: World, kind: CaseKind, of: str | None, words: str
 ) -> None:
     await _paid_twice(world)
@@ -172,7 +172,7 @@ async def _unknown_money(world: World, **changes: Any) -> CaseDetails:
     return case
 
 
-async def test_money_of_nobody_goes_back_to_whom_it_came_from(world: World) -> None:
+async def test_an_unassigned_transfer_is_refunded_to_its_sender(world: World) -> None:
     case = await _unknown_money(world)
     refund = (await world.service.run_operation(_refund(case), _GRACE)).refund
     [listed] = await world.perform(ListRefunds())
@@ -180,7 +180,7 @@ async def test_money_of_nobody_goes_back_to_whom_it_came_from(world: World) -> N
     assert (refund.step, listed.payment_id, listed.merchant_id) == ("queued", None, None)
 
 
-async def test_money_that_goes_elsewhere_waits_for_another_person_and_a_word(world: World) -> None:
+async def test_a_refund_to_another_address_needs_an_approval_with_a_note(world: World) -> None:
     case = await _unknown_money(world)
     elsewhere = _refund(case, destination=_ELSEWHERE)
     refund = (await world.service.run_operation(elsewhere, _GRACE)).refund
@@ -197,18 +197,20 @@ async def test_money_that_goes_elsewhere_waits_for_another_person_and_a_word(wor
     )
 
 
-async def test_in_the_sandbox_a_terminal_sends_money_elsewhere_alone(world: World) -> None:
+async def test_in_the_sandbox_a_terminal_can_refund_to_another_address_without_approval(
+    world: World,
+) -> None:
     case = await _unknown_money(world)
     assert (await world.perform(_refund(case, destination=_ELSEWHERE))).refund.step == "queued"
 
 
-async def test_a_case_of_a_gateway_has_no_destination(world: World) -> None:
+async def test_a_destination_is_refused_for_a_gateway_case(world: World) -> None:
     _, case = await _paid_twice(world)
     with pytest.raises(RefusedError, match="can only be refunded to its payment method"):
         await world.perform(_refund(case, destination=_ELSEWHERE))
 
 
-async def test_a_refund_that_was_not_approved_leaves_its_case_open(world: World) -> None:
+async def test_a_rejected_refund_leaves_its_case_open(world: World) -> None:
     case = await _unknown_money(world)
     elsewhere = _refund(case, destination=_ELSEWHERE)
     refund = (await world.service.run_operation(elsewhere, _GRACE)).refund
@@ -219,7 +221,9 @@ async def test_a_refund_that_was_not_approved_leaves_its_case_open(world: World)
     assert (await world.perform(_refund(case))).refund.step == "queued"
 
 
-async def test_a_merchant_that_wants_it_has_such_money_given_back_at_once(world: World) -> None:
+async def test_a_double_payment_is_refunded_immediately_if_the_merchant_has_chosen_that(
+    world: World,
+) -> None:
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=True))
     _, case = await _paid_twice(world)
     assert (case.status, case.refund.status) == ("OPEN", "PENDING")
@@ -235,7 +239,7 @@ async def _at_once(*works: Any) -> list[Any]:
 
 
 @pytest.mark.parametrize("second", ["refund", "accept", "dismiss"])
-async def test_of_two_operators_at_one_case_one_is_told_that_it_is_done(
+async def test_only_one_of_two_concurrent_resolutions_of_a_case_succeeds(
     world: World, second: Any
 ) -> None:
     _, case = await _paid_twice(world)
@@ -251,7 +255,7 @@ async def test_of_two_operators_at_one_case_one_is_told_that_it_is_done(
     assert (shown.status, promised) in {("OPEN", 159_000), ("ACCEPTED", 0), ("DISMISSED", 0)}
 
 
-async def test_a_case_is_not_accepted_while_somebody_else_promises_its_money_back(
+async def test_a_case_cannot_be_accepted_while_another_transaction_refunds_it(
     world: World,
 ) -> None:
     """Staged: the refund is written but uncommitted when the other one starts."""
@@ -290,7 +294,9 @@ async def _until_somebody_waits(world: World) -> None:
             await asyncio.sleep(0.01)
 
 
-async def test_a_case_and_a_merchant_at_once_never_give_back_more_than_came(world: World) -> None:
+async def test_concurrent_refunds_of_a_case_and_a_payment_never_exceed_the_captures(
+    world: World,
+) -> None:
     payment, case = await _paid_twice(world)
     key, other = uuid4(), uuid4()
     ask = {"merchant_id": world.merchant_id, "payment_id": payment.id, "amount": "1000.00"}
@@ -305,7 +311,7 @@ async def test_a_case_and_a_merchant_at_once_never_give_back_more_than_came(worl
     assert await _captures(world) == [(159_000, 100_000, 0), (159_000, 159_000, 0)]
 
 
-async def test_money_that_pays_a_payment_is_given_back_by_its_refunds_alone(world: World) -> None:
+async def test_a_credited_capture_cannot_be_refunded_through_a_case(world: World) -> None:
     payment, case = await _paid_twice(world)
     [capture] = await world.rows("SELECT id FROM capture WHERE credited")
     case_id = ids.parse_id(ids.CASE, case.id)

@@ -50,7 +50,7 @@ async def fifty(apis: list[Api], asking: Callable[[Api], Awaitable[Answer]]) -> 
     return await asyncio.gather(*(asking(apis[number % len(apis)]) for number in range(50)))
 
 
-async def test_of_fifty_refunds_of_sixty_on_a_hundred_exactly_one_is_accepted_and_done(
+async def test_only_one_of_fifty_concurrent_refunds_of_60_is_accepted_for_a_payment_of_100(
     apis: list[Api],
 ) -> None:
     api = apis[0]
@@ -69,7 +69,7 @@ async def test_of_fifty_refunds_of_sixty_on_a_hundred_exactly_one_is_accepted_an
     assert uuid_of(only) == row["id"]
 
 
-async def test_fifty_small_refunds_at_once_give_back_what_there_is_and_no_more(
+async def test_fifty_concurrent_small_refunds_never_exceed_the_payment(
     apis: list[Api],
 ) -> None:
     """While workers settle them: accepting and settling lock in the same order."""
@@ -88,7 +88,7 @@ async def test_fifty_small_refunds_at_once_give_back_what_there_is_and_no_more(
     assert len({refund.refund_id for refund in api.world.gateway.refunds}) == 33
 
 
-async def test_fifty_requests_with_one_key_are_one_refund_told_fifty_times(
+async def test_fifty_concurrent_requests_with_the_same_key_create_a_single_refund(
     apis: list[Api],
 ) -> None:
     created, key = await paid(apis[0]), str(uuid4())
@@ -128,7 +128,7 @@ async def until_locks_wait(world: World, kind: str, count: int, *tasks: asyncio.
         await watcher.close()
 
 
-async def test_a_refund_waits_for_the_one_before_it_and_sees_what_that_one_reserved(
+async def test_a_refund_waits_for_a_concurrent_refund_and_respects_its_reservation(
     apis: list[Api],
 ) -> None:
     first_api, second_api = apis
@@ -144,7 +144,7 @@ async def test_a_refund_waits_for_the_one_before_it_and_sees_what_that_one_reser
     assert len(await kept(world)) == 1
 
 
-async def test_a_second_request_with_a_key_waits_for_the_first_and_replays_it(
+async def test_a_request_with_the_same_key_waits_for_the_first_and_replays_its_response(
     apis: list[Api],
 ) -> None:
     first_api, second_api = apis
@@ -162,7 +162,7 @@ async def test_a_second_request_with_a_key_waits_for_the_first_and_replays_it(
     assert len(await kept(world)) == 1
 
 
-async def test_a_refund_waits_for_one_that_is_being_settled_and_takes_what_it_leaves(
+async def test_a_refund_waits_until_an_earlier_refund_is_settled(
     api: Api,
 ) -> None:
     created = await paid(api)
@@ -187,7 +187,7 @@ async def test_a_refund_waits_for_one_that_is_being_settled_and_takes_what_it_le
     assert await world.status(await payment_of(api, created)) == "REFUNDED"
 
 
-async def test_a_request_that_waits_for_too_long_is_told_to_come_back(api: Api) -> None:
+async def test_a_request_that_exceeds_the_lock_timeout_gets_a_retry_after(api: Api) -> None:
     """With an installation's lock timeout; the key stays free."""
     created, key = await paid(api), str(uuid4())
     payment = await payment_of(api, created)

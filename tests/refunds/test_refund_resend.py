@@ -73,7 +73,7 @@ async def case(world: World) -> tuple[str, str]:
     return row["status"], row["note"]
 
 
-async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
+async def test_two_people_can_resend_a_refund_that_the_gateway_does_not_know(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     payment, refund = resting
@@ -95,7 +95,7 @@ async def test_two_people_send_a_refund_again_that_its_gateway_knows_nothing_of(
     assert await case(world) == ("OPEN", "resent by Ada: the gateway is back")
 
 
-async def test_a_refund_that_was_done_after_all_is_not_sent_again(
+async def test_a_refund_that_the_gateway_has_executed_is_not_sent_again(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     payment, refund = resting
@@ -106,7 +106,7 @@ async def test_a_refund_that_was_done_after_all_is_not_sent_again(
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_silence_is_waited_for_another_week_and_opens_the_case_again(
+async def test_a_resent_refund_without_a_response_reopens_its_case_after_another_week(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     _, refund = resting
@@ -123,7 +123,7 @@ async def test_silence_is_waited_for_another_week_and_opens_the_case_again(
     )
 
 
-async def test_a_gateway_that_may_do_it_twice_is_not_told_again(
+async def test_a_refund_cannot_be_resent_if_the_gateway_may_execute_it_twice(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     _, refund = resting
@@ -133,7 +133,9 @@ async def test_a_gateway_that_may_do_it_twice_is_not_told_again(
     assert "settle it at the gateway" in message
 
 
-async def test_but_what_it_was_surely_not_told_is_sent(world: World) -> None:
+async def test_a_refund_that_never_reached_a_non_idempotent_gateway_can_be_resent(
+    world: World,
+) -> None:
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     able(world, refund_is_idempotent=False)
@@ -148,7 +150,7 @@ async def test_but_what_it_was_surely_not_told_is_sent(world: World) -> None:
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_a_refund_that_is_looked_after_or_has_ended_is_not_sent_again(world: World) -> None:
+async def test_only_a_refund_that_was_handed_over_can_be_resent(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
@@ -162,7 +164,7 @@ async def test_a_refund_that_is_looked_after_or_has_ended_is_not_sent_again(worl
     assert (code, message.split()[-1]) == (ErrorCode.CONFLICT, "SUCCEEDED")
 
 
-async def test_it_is_refused_where_it_has_ended_between_the_two_people(
+async def test_approval_of_a_resend_is_refused_if_the_refund_has_ended(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     _, refund = resting
@@ -173,7 +175,7 @@ async def test_it_is_refused_where_it_has_ended_between_the_two_people(
     assert (await kept(world, refund)).status is RefundStatus.SUCCEEDED
 
 
-async def test_disputed_money_is_not_sent_again(
+async def test_a_refund_of_disputed_money_cannot_be_resent(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     """The bank refunds it independently, and the buyer would receive it twice."""
@@ -184,7 +186,7 @@ async def test_disputed_money_is_not_sent_again(
     )
 
 
-async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
+async def test_a_refund_with_a_transfer_on_the_chain_cannot_be_resent(
     world: World, resting: tuple[Payment, Refund]
 ) -> None:
     """A person must find out what was refunded under its id."""
@@ -204,7 +206,9 @@ async def test_a_refund_whose_money_a_chain_has_moved_is_not_sent_again(
     assert "the chain already contains a transfer" in message
 
 
-async def test_it_needs_finance_and_a_note(world: World, resting: tuple[Payment, Refund]) -> None:
+async def test_a_resend_requires_the_finance_role_and_a_note(
+    world: World, resting: tuple[Payment, Refund]
+) -> None:
     _, refund = resting
     with pytest.raises(RefusedError, match="requires the finance role"):
         await world.service.submit(resend(refund), Actor("Ada", "ticket 7", Role.SUPPORT))

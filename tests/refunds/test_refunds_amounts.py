@@ -71,7 +71,7 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
 }
 
 
-async def test_every_spelling_that_is_no_amount_of_this_refund_is_refused(api: Api) -> None:
+async def test_invalid_and_excessive_amounts_are_refused(api: Api) -> None:
     created = await paid(api)
     for spelling, told in _SPELLINGS.items():
         answer = await ask_raw(api, created, f'{{"amount":{spelling}}}')
@@ -80,13 +80,13 @@ async def test_every_spelling_that_is_no_amount_of_this_refund_is_refused(api: A
 
 
 @pytest.mark.parametrize("spelling", ["1590", "1590.0", "1590.00", "0.01", "1.5"])
-async def test_an_amount_comes_back_exactly_as_sent(api: Api, spelling: str) -> None:
+async def test_an_amount_is_returned_exactly_as_sent(api: Api, spelling: str) -> None:
     refund = await ask(api, await paid(api), amount=spelling)
     assert (refund.status, refund.json["amount"]) == (201, spelling)
     assert (await read(api, refund.json["id"])).json["amount"] == spelling
 
 
-async def test_the_refusal_of_too_much_names_what_is_left(api: Api) -> None:
+async def test_the_refusal_of_an_excessive_amount_names_the_remainder(api: Api) -> None:
     created = await paid(api)
     await ask(api, created, amount="1500.00")  # promised is gone as well
     answer = await ask(api, created, amount="90.01")
@@ -105,7 +105,7 @@ async def _exclusive(api: Api, rate: str = "0.03") -> None:
     )
 
 
-async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_takes_the_rest(
+async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_remainder(
     api: Api,
 ) -> None:
     await _exclusive(api)
@@ -120,7 +120,7 @@ async def test_a_part_takes_its_share_of_the_fee_and_the_last_one_takes_the_rest
     assert await capture_of(api, created) == (10300, 10300, 0)
 
 
-async def test_the_buyer_gets_no_more_and_no_less_than_was_paid_in_whatever_parts(
+async def test_partial_refunds_of_any_size_add_up_to_the_captured_amount(
     api: Api,
 ) -> None:
     await _exclusive(api, "0.0777")
@@ -135,7 +135,7 @@ async def test_the_buyer_gets_no_more_and_no_less_than_was_paid_in_whatever_part
         assert (captured, given_back, reserved) == (1077, 1077, 0)
 
 
-async def test_what_failed_parts_leave_behind_is_shared_out_without_a_fault(api: Api) -> None:
+async def test_money_released_by_failed_partial_refunds_can_be_refunded_exactly(api: Api) -> None:
     """Failed rounded parts leave less than their share, because the last part took the rest."""
     await _exclusive(api)
     created = await paid(api, currency="USD", amount="10.00")
@@ -158,7 +158,7 @@ async def test_what_failed_parts_leave_behind_is_shared_out_without_a_fault(api:
     assert await capture_of(api, created) == (1030, 1030, 0)
 
 
-async def test_yen_are_refunded_whole(api: Api) -> None:
+async def test_a_refund_in_yen_has_no_decimals(api: Api) -> None:
     created = await paid(api, currency="JPY", amount="1001")
     for spelling in ("0.5", "500.0"):
         assert refusal(await ask(api, created, amount=spelling)) == _REFUSED
@@ -175,7 +175,7 @@ def _can(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway, **what: Any) -> 
     monkeypatch.setattr(gateway, "capabilities", capabilities)
 
 
-async def test_what_the_gateway_cannot_give_back_is_unprocessable(
+async def test_a_refund_that_the_gateway_does_not_support_is_unprocessable(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await paid(api)
@@ -191,7 +191,7 @@ async def test_what_the_gateway_cannot_give_back_is_unprocessable(
     assert len(await kept(api.world)) == 1
 
 
-async def test_where_the_provider_is_no_longer_installed_refunds_are_unavailable(
+async def test_refunds_are_unavailable_if_the_provider_is_no_longer_installed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await paid(api)
@@ -199,7 +199,7 @@ async def test_where_the_provider_is_no_longer_installed_refunds_are_unavailable
     assert refusal(await ask(api, created)) == (503, "REFUND_PROVIDER_UNAVAILABLE")
 
 
-async def test_money_that_came_by_a_gateway_goes_back_no_other_way(api: Api) -> None:
+async def test_a_gateway_payment_cannot_be_refunded_to_an_address(api: Api) -> None:
     answer = await ask(api, await paid(api), destination=PAYER)
     assert refusal(answer) == _UNPROCESSABLE
     assert answer.json["message"].startswith("destination: ")
@@ -231,7 +231,9 @@ class TestInTokens:
         )
         return row["address"]
 
-    async def test_a_part_is_its_share_in_the_tokens_smallest_unit(self, api: Api) -> None:
+    async def test_a_partial_refund_is_its_share_in_the_tokens_smallest_unit(
+        self, api: Api
+    ) -> None:
         created = await self._paid(api)
         part = await ask(api, created, amount="8.50")
         assert (part.json["amount"], part.json["currency"]) == ("8.50", "USD")
@@ -242,7 +244,9 @@ class TestInTokens:
         [first, second] = await kept(api.world)
         assert (first["amount_minor"], second["amount_minor"]) == (whole // 3, whole - whole // 3)
 
-    async def test_it_goes_to_the_payer_or_waits_for_a_second_person(self, api: Api) -> None:
+    async def test_a_refund_goes_to_the_payer_and_needs_approval_for_another_address(
+        self, api: Api
+    ) -> None:
         created = await self._paid(api)
         back = await ask(api, created, amount="1.00")
         assert back.json["destination"] == PAYER
@@ -266,7 +270,7 @@ class TestInTokens:
             "satoshi.eth",
         ],
     )
-    async def test_what_is_no_address_is_refused(self, api: Api, destination: str) -> None:
+    async def test_an_invalid_address_is_refused(self, api: Api, destination: str) -> None:
         created = await self._paid(api)
         answer = await ask(api, created, destination=destination)
         assert refusal(answer) == (400, "BAD_REQUEST")

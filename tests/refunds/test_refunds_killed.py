@@ -161,7 +161,7 @@ async def until(reached: Callable[[], Awaitable[bool]], running: processes.Proce
         await asyncio.sleep(_LOOK_S)
 
 
-async def test_a_worker_killed_before_the_answer_leaves_a_refund_that_is_asked_about_and_paid_once(
+async def test_a_refund_is_paid_once_if_its_worker_is_killed_before_the_response(
     api: Api, front: Front, tmp_path: Path
 ) -> None:
     settings, world = api.world.service.settings, api.world

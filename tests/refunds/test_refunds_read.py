@@ -25,7 +25,7 @@ async def _read_all(api: Api, created: Answer, limit: int) -> list[list[dict[str
     raise AssertionError("the list does not end")
 
 
-async def test_the_refunds_of_a_payment_are_listed_newest_first_page_by_page(api: Api) -> None:
+async def test_the_refunds_of_a_payment_are_paginated_newest_first(api: Api) -> None:
     created, other = await paid(api), await paid(api)
     assert (await listed(api, created)).json == {"data": []}
     made = [(await ask(api, created, amount=f"{n}.00")).json for n in range(1, 6)]
@@ -41,7 +41,7 @@ async def test_the_refunds_of_a_payment_are_listed_newest_first_page_by_page(api
     assert {item["status"] for item in page} == {"SUCCEEDED"}
 
 
-async def test_twenty_refunds_are_listed_where_nobody_says_how_many(api: Api) -> None:
+async def test_twenty_refunds_are_listed_by_default(api: Api) -> None:
     created = await paid(api)
     for _ in range(21):
         assert (await ask(api, created, amount="1.00")).status == 201
@@ -65,11 +65,11 @@ async def test_twenty_refunds_are_listed_where_nobody_says_how_many(api: Api) ->
         "cursor=AZzzzzzzzzzzzzzzzzzzzw==AAAA",
     ],
 )
-async def test_a_limit_or_cursor_that_cannot_be_read_is_refused(api: Api, query: str) -> None:
+async def test_an_invalid_limit_or_cursor_is_refused(api: Api, query: str) -> None:
     assert refusal(await listed(api, await paid(api), f"?{query}")) == (400, "BAD_REQUEST")
 
 
-async def test_a_refund_is_read_by_its_own_merchant_alone(api: Api) -> None:
+async def test_a_refund_is_accessible_only_to_its_merchant(api: Api) -> None:
     created = await paid(api)
     refund = await ask(api, created)
     assert (await read(api, refund.json["id"])).json == refund.json
@@ -84,7 +84,7 @@ async def test_a_refund_is_read_by_its_own_merchant_alone(api: Api) -> None:
         assert refusal(await read(api, unknown)) == (404, "NOT_FOUND"), unknown
 
 
-async def test_what_goes_back_for_a_case_is_no_refund_of_the_merchants(api: Api) -> None:
+async def test_a_refund_of_a_case_is_hidden_from_the_merchant(api: Api) -> None:
     """It is not part of the payment's amount, and belongs to the operator, not the merchant."""
     created = await paid(api)
     payment, world = await payment_of(api, created), api.world

@@ -31,7 +31,9 @@ _DECLINED = RefundReport(state=GatewayRefundState.DECLINED, reference="re-1")
 _PENDING = RefundReport(state=GatewayRefundState.PENDING, reference="re-1")
 
 
-async def test_the_accepted_refund_is_written_as_promised_byte_for_byte(api: Api) -> None:
+async def test_the_response_for_an_accepted_refund_matches_the_specification_exactly(
+    api: Api,
+) -> None:
     created = await paid(api)
     answer = await ask(api, created, amount="90.5", reason="one page is torn")
     assert answer.status == 201
@@ -47,7 +49,7 @@ async def test_the_accepted_refund_is_written_as_promised_byte_for_byte(api: Api
     assert golden[1] == golden[2]
 
 
-async def test_without_a_body_or_an_amount_all_that_is_left_goes_back(api: Api) -> None:
+async def test_a_refund_without_a_body_or_an_amount_is_for_the_whole_remainder(api: Api) -> None:
     for body in (None, "{}", "null", '{"reason":null,"destination":null,"unknown":1}'):
         created = await paid(api)
         answer = await (ask(api, created) if body is None else ask_raw(api, created, body))
@@ -56,7 +58,7 @@ async def test_without_a_body_or_an_amount_all_that_is_left_goes_back(api: Api) 
         assert await capture_of(api, created) == (159000, 0, 159000)
 
 
-async def test_a_part_and_then_the_rest_make_the_payment_refunded(api: Api) -> None:
+async def test_partial_refunds_and_the_remainder_make_the_payment_refunded(api: Api) -> None:
     created = await paid(api, amount="1590")
     before = (await api.get(created.json["id"])).json
     steps = [("90.00", "PARTIALLY_REFUNDED", "90.00"), ("500", "PARTIALLY_REFUNDED", "590.00"),
@@ -78,7 +80,7 @@ async def test_a_part_and_then_the_rest_make_the_payment_refunded(api: Api) -> N
     assert await capture_of(api, created) == (159000, 159000, 0)
 
 
-async def test_a_payment_keeps_its_tax_when_money_goes_back(api: Api) -> None:
+async def test_a_refund_does_not_change_the_tax_of_its_payment(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     await api.world.rows("INSERT INTO tax_rate (country, rate) VALUES ('TH', 0.07)")
     created = await api.create(country="TH")
@@ -95,7 +97,7 @@ async def test_a_payment_keeps_its_tax_when_money_goes_back(api: Api) -> None:
     assert await capture_of(api, created) == (170130, 85065, 0)  # half of all, tax included
 
 
-async def test_a_refund_makes_no_event_whatever_becomes_of_it(api: Api) -> None:
+async def test_a_refund_creates_no_event_whatever_its_outcome(api: Api) -> None:
     created = await paid(api)
     payment = await payment_of(api, created)
     await ask(api, created, amount="90.00")
@@ -111,7 +113,7 @@ async def test_a_refund_makes_no_event_whatever_becomes_of_it(api: Api) -> None:
     assert await api.world.events(payment) == ["payment.completed"]
 
 
-async def test_a_refund_that_the_provider_declines_says_so_and_frees_its_amount(api: Api) -> None:
+async def test_a_declined_refund_reports_its_reason_and_releases_its_amount(api: Api) -> None:
     created = await paid(api)
     api.world.gateway.answer_refund = _DECLINED
     refund = await ask(api, created)
@@ -128,7 +130,7 @@ async def test_a_refund_that_the_provider_declines_says_so_and_frees_its_amount(
 
 @pytest.mark.parametrize("outcome", [None, _PENDING, _DECLINED, RefundReport(
     state=GatewayRefundState.DONE)])  # fmt: skip
-async def test_a_replay_has_the_bytes_of_the_first_answer_whatever_the_refund_is_by_now(
+async def test_a_replay_is_identical_to_the_first_response_whatever_the_refunds_status(
     api: Api, outcome: RefundReport | None
 ) -> None:
     created, key = await paid(api), str(uuid4())
@@ -143,7 +145,7 @@ async def test_a_replay_has_the_bytes_of_the_first_answer_whatever_the_refund_is
     assert len(await kept(api.world)) == 1
 
 
-async def test_a_replay_answers_though_nothing_could_be_refunded_by_now(api: Api) -> None:
+async def test_a_replay_succeeds_even_if_a_new_refund_would_be_refused(api: Api) -> None:
     created, key = await paid(api), str(uuid4())
     first = await ask(api, created, key)
     await send(api.world)
@@ -152,7 +154,7 @@ async def test_a_replay_answers_though_nothing_could_be_refunded_by_now(api: Api
     assert refusal(await ask(api, created)) == (409, "INVALID_PAYMENT_STATE")
 
 
-async def test_a_key_with_another_body_or_payment_is_a_conflict(api: Api) -> None:
+async def test_a_key_with_a_different_body_or_payment_is_a_conflict(api: Api) -> None:
     created, other, key = await paid(api), await paid(api), str(uuid4())
     assert (await ask(api, created, key, amount="90.00", reason="torn")).status == 201
     for body in (
@@ -168,7 +170,7 @@ async def test_a_key_with_another_body_or_payment_is_a_conflict(api: Api) -> Non
     assert len(await kept(api.world)) == 1
 
 
-async def test_a_refund_of_the_same_amount_written_otherwise_replays(api: Api) -> None:
+async def test_the_same_amount_in_a_different_format_is_replayed(api: Api) -> None:
     created, key = await paid(api), str(uuid4())
     first = await ask(api, created, key, amount="90.00")
     for amount in ("90", "90.0", "90.000"):
@@ -178,7 +180,7 @@ async def test_a_refund_of_the_same_amount_written_otherwise_replays(api: Api) -
     assert len(await kept(api.world)) == 1
 
 
-async def test_a_refused_refund_can_be_corrected_under_its_key(api: Api) -> None:
+async def test_a_refused_refund_can_be_corrected_with_the_same_key(api: Api) -> None:
     created, key = await paid(api), str(uuid4())
     for amount in ("1590.01", "0", "-1.00", "1.001", "x"):
         assert (await ask(api, created, key, amount=amount)).status >= 400
@@ -186,14 +188,14 @@ async def test_a_refused_refund_can_be_corrected_under_its_key(api: Api) -> None
     assert (answer.status, answer.headers.get(_REPLAYED)) == (201, None)
 
 
-async def test_a_key_of_a_create_or_a_cancel_is_free_for_a_refund(api: Api) -> None:
+async def test_a_key_used_for_a_create_or_a_cancel_can_be_used_for_a_refund(api: Api) -> None:
     key = str(uuid4())
     created = await paid(api, key=key)
     await cancel(api, await api.create(), key)
     assert (await ask(api, created, key)).status == 201
 
 
-async def test_the_key_comes_first_then_the_body_then_the_payment(api: Api) -> None:
+async def test_the_key_is_checked_before_the_body_and_the_body_before_the_payment(api: Api) -> None:
     created = await paid(api)
     path = REFUNDS.format(payment_id=created.json["id"])
     missing = await api.send("POST", path, headers=api.bearer())
@@ -228,12 +230,12 @@ async def test_the_key_comes_first_then_the_body_then_the_payment(api: Api) -> N
         "{",
     ],
 )
-async def test_a_malformed_body_is_refused_and_refunds_nothing(api: Api, body: str) -> None:
+async def test_a_malformed_body_is_refused(api: Api, body: str) -> None:
     assert refusal(await ask_raw(api, await paid(api), body)) == (400, "BAD_REQUEST")
     assert await kept(api.world) == []
 
 
-async def test_a_reason_has_up_to_five_hundred_characters_and_reaches_the_gateway(
+async def test_a_reason_of_five_hundred_characters_is_passed_to_the_gateway(
     api: Api,
 ) -> None:
     reason = 499 * "x" + "ก"
@@ -246,7 +248,9 @@ async def test_a_reason_has_up_to_five_hundred_characters_and_reaches_the_gatewa
 @pytest.mark.parametrize(
     "status", ["PENDING", "PROCESSING", "FAILED", "EXPIRED", "CANCELLED", "REFUNDED"]
 )
-async def test_only_what_was_paid_and_is_left_can_be_refunded(api: Api, status: str) -> None:
+async def test_only_a_paid_and_not_fully_refunded_payment_can_be_refunded(
+    api: Api, status: str
+) -> None:
     created = await in_status(api, status)
     before = len(await kept(api.world))
     for body in ({}, {"amount": "1.00"}):
@@ -257,9 +261,7 @@ async def test_only_what_was_paid_and_is_left_can_be_refunded(api: Api, status: 
 
 
 @pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
-async def test_a_refunded_payment_is_over_for_its_merchant_and_its_buyer(
-    api: Api, status: str
-) -> None:
+async def test_a_refunded_payment_cannot_be_cancelled_or_paid_again(api: Api, status: str) -> None:
     created = await in_status(api, status)
     refused = await cancel(api, created)
     assert refusal(refused) == (409, "INVALID_PAYMENT_STATE")
@@ -272,7 +274,7 @@ async def test_a_refunded_payment_is_over_for_its_merchant_and_its_buyer(
     assert [item["id"] for item in found.json["data"]] == [created.json["id"]]
 
 
-async def test_a_suspended_merchant_and_a_disabled_account_still_give_money_back(
+async def test_a_suspended_merchant_can_refund_through_a_disabled_account(
     api: Api,
 ) -> None:
     """Activation controls incoming payments, but does not prevent refunds to buyers."""
@@ -285,7 +287,7 @@ async def test_a_suspended_merchant_and_a_disabled_account_still_give_money_back
     assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
 
 
-async def test_fraud_screening_has_no_say_in_a_refund(api: Api) -> None:
+async def test_fraud_rules_do_not_apply_to_refunds(api: Api) -> None:
     created = await paid(api)
     await api.world.rows(
         "INSERT INTO fraud_rule (kind, value, code, level, score) "
@@ -301,7 +303,7 @@ async def _break(api: Api) -> None:
         await health.record_result(api.world.account_id, GatewayChannel.REFUNDS, silence)
 
 
-async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_key_stays_free(
+async def test_a_refund_during_an_outage_reserves_nothing_and_leaves_its_key_free(
     api: Api,
 ) -> None:
     created, key = await paid(api), str(uuid4())
@@ -321,13 +323,13 @@ async def test_while_the_gateways_refunds_are_down_nothing_is_reserved_and_the_k
     assert (answer.status, answer.headers.get(_REPLAYED)) == (201, None)
 
 
-async def test_what_can_never_be_refunded_is_told_though_the_gateway_is_down(api: Api) -> None:
+async def test_an_excessive_refund_is_refused_as_such_even_during_an_outage(api: Api) -> None:
     created = await paid(api)
     await _break(api)
     assert refusal(await ask(api, created, amount="1590.01")) == (409, "REFUND_EXCEEDS_REMAINING")
 
 
-async def test_refunds_spend_the_limit_of_other_calls(api: Api) -> None:
+async def test_refunds_count_towards_the_read_rate_limit(api: Api) -> None:
     created = await paid(api)
     for kind in (RateLimitClass.CREATE, RateLimitClass.READ):
         await api.world.perform(

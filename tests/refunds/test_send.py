@@ -52,7 +52,7 @@ async def events(world: World) -> int:
     return row["n"]
 
 
-async def test_a_refund_that_is_done_settles_and_makes_no_event(world: World) -> None:
+async def test_a_completed_refund_is_settled_without_an_event(world: World) -> None:
     payment = await paid(world)
     told = await events(world)
     refund = await asked(world, payment, "590.00", reason="late")
@@ -72,7 +72,7 @@ async def test_a_refund_that_is_done_settles_and_makes_no_event(world: World) ->
     assert await events(world) == told
 
 
-async def test_several_parts_leave_the_status_until_the_last(world: World) -> None:
+async def test_the_payment_is_refunded_only_by_its_last_partial_refund(world: World) -> None:
     payment = await paid(world)
     versions = [(await world.read(payment)).payment.version]
     for amount, status in (
@@ -89,7 +89,7 @@ async def test_several_parts_leave_the_status_until_the_last(world: World) -> No
     assert versions == sorted(set(versions))
 
 
-async def test_a_refund_that_is_declined_lets_go_of_what_it_had_reserved(world: World) -> None:
+async def test_a_declined_refund_releases_its_reservation(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = DECLINED
     refund = await asked(world, payment)
@@ -103,7 +103,7 @@ async def test_a_refund_that_is_declined_lets_go_of_what_it_had_reserved(world: 
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_a_pending_refund_waits_for_a_callback(world: World) -> None:
+async def test_a_pending_refund_is_settled_by_a_callback(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
@@ -116,7 +116,9 @@ async def test_a_pending_refund_waits_for_a_callback(world: World) -> None:
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
 
-async def test_a_pending_refund_is_asked_about_ever_more_rarely_until_it_ends(world: World) -> None:
+async def test_the_delay_between_inquiries_about_a_pending_refund_increases_until_it_ends(
+    world: World,
+) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = PENDING
     refund = await asked(world, payment)
@@ -144,7 +146,7 @@ async def test_a_pending_refund_is_asked_about_ever_more_rarely_until_it_ends(wo
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_an_unknown_outcome_is_asked_about_and_not_sent_again(
+async def test_a_refund_with_an_unknown_outcome_is_queried_and_not_sent_again(
     world: World, again: bool
 ) -> None:
     payment = await paid(world)
@@ -163,7 +165,7 @@ async def test_an_unknown_outcome_is_asked_about_and_not_sent_again(
     assert len(world.gateway.refunds) == 1
 
 
-async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(world: World) -> None:
+async def test_an_unknown_refund_is_sent_again_to_an_idempotent_gateway(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
     refund = await asked(world, payment)
@@ -176,7 +178,7 @@ async def test_what_a_gateway_does_not_know_is_sent_again_where_twice_is_once(wo
     assert (await kept(world, refund)).step is RefundStep.QUEUED
 
 
-async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_twice(
+async def test_an_unknown_refund_is_never_sent_again_to_a_non_idempotent_gateway(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -195,7 +197,7 @@ async def test_what_a_gateway_does_not_know_is_never_sent_again_where_twice_is_t
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_a_death_between_sending_and_the_answer_is_asked_about(
+async def test_a_refund_is_queried_if_the_process_died_before_the_response(
     world: World, again: bool
 ) -> None:
     payment = await paid(world)
@@ -223,7 +225,7 @@ async def _die_while_sending(world: World) -> None:
     world.gateway.during = None
 
 
-async def test_a_death_before_sending_sends_it_later(world: World) -> None:
+async def test_a_refund_is_sent_later_if_the_process_died_before_sending_it(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment)
     assert len(await due(world)) == 1  # and its process dies
@@ -234,7 +236,7 @@ async def test_a_death_before_sending_sends_it_later(world: World) -> None:
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_two_who_hold_the_same_refund_send_it_once(world: World) -> None:
+async def test_two_workers_that_claimed_the_same_refund_send_it_once(world: World) -> None:
     payment = await paid(world)
     able(world, refund_is_idempotent=False)
     world.gateway.answer_refund = PENDING
@@ -247,7 +249,7 @@ async def test_two_who_hold_the_same_refund_send_it_once(world: World) -> None:
 
 
 @pytest.mark.parametrize("again", [True, False])
-async def test_what_never_left_us_is_sent_later(world: World, again: bool) -> None:
+async def test_a_refund_that_was_not_sent_is_sent_later(world: World, again: bool) -> None:
     payment = await paid(world)
     able(world, refund_is_idempotent=again)
     world.gateway.answer_refund = GONE
@@ -264,7 +266,7 @@ async def test_what_never_left_us_is_sent_later(world: World, again: bool) -> No
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
+async def test_a_refund_that_was_not_sent_is_retried_after_a_minute_at_most(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = GONE
     refund = await asked(world, payment)
@@ -280,7 +282,7 @@ async def test_what_never_left_us_waits_a_minute_at_most(world: World) -> None:
 # What contradicts, repeats and comes too late
 
 
-async def test_a_refund_that_is_taken_back_after_its_success_is_a_case(world: World) -> None:
+async def test_a_refund_that_is_declined_after_its_success_opens_a_case(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
     await work(world)
@@ -295,7 +297,7 @@ async def test_a_refund_that_is_taken_back_after_its_success_is_a_case(world: Wo
     assert len(await world.rows("SELECT 1 FROM refund")) == 1  # nothing is given back by itself
 
 
-async def test_a_refund_that_is_done_after_it_had_failed_is_a_case(world: World) -> None:
+async def test_a_refund_that_succeeds_after_its_failure_opens_a_case(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = DECLINED
     refund = await asked(world, payment)
@@ -311,7 +313,7 @@ LATE_WORDS = ("done pending", "done done", "pending done", "absent done", "done 
 
 
 @pytest.mark.parametrize("order", LATE_WORDS)
-async def test_words_in_any_order_and_number_have_one_effect(world: World, order: str) -> None:
+async def test_repeated_reports_in_any_order_settle_a_refund_once(world: World, order: str) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
@@ -324,7 +326,7 @@ async def test_words_in_any_order_and_number_have_one_effect(world: World, order
     assert await world.cases(payment) == []
 
 
-async def test_a_callback_before_the_answer_settles_once(world: World) -> None:
+async def test_a_refund_settled_by_a_callback_is_not_sent(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
     [one] = await due(world)
@@ -334,7 +336,7 @@ async def test_a_callback_before_the_answer_settles_once(world: World) -> None:
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
 
-async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> None:
+async def test_a_callback_and_a_concurrent_response_settle_a_refund_once(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
     [one] = await due(world)
@@ -347,7 +349,7 @@ async def test_a_callback_and_the_answer_at_once_settle_once(world: World) -> No
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
 
-async def test_another_account_cannot_speak_of_a_refund(world: World) -> None:
+async def test_a_report_from_another_account_is_ignored(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
@@ -361,7 +363,7 @@ async def test_another_account_cannot_speak_of_a_refund(world: World) -> None:
     assert await world.status(payment) == "REFUNDED"
 
 
-async def test_a_refund_that_nobody_knows_is_heard_and_changes_nothing(world: World) -> None:
+async def test_a_callback_about_an_unknown_refund_is_accepted_without_effect(world: World) -> None:
     receipt = await hear(world, world.id_generator.new_id())
     assert (receipt.is_new, receipt.payment_id) == (True, None)
     [row] = await world.rows("SELECT applied_at FROM callback")
@@ -371,7 +373,9 @@ async def test_a_refund_that_nobody_knows_is_heard_and_changes_nothing(world: Wo
 # A week
 
 
-async def test_after_a_week_without_a_last_word_a_person_is_asked_instead(world: World) -> None:
+async def test_a_refund_without_a_final_report_is_handed_over_to_an_operator_after_a_week(
+    world: World,
+) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
     refund = await asked(world, payment)
@@ -388,7 +392,7 @@ async def test_after_a_week_without_a_last_word_a_person_is_asked_instead(world:
 
 
 @pytest.mark.parametrize("closed", [True, False])
-async def test_a_contradiction_is_told_though_the_refunds_silence_had_a_case(
+async def test_a_contradiction_is_added_to_the_case_that_the_timeout_opened(
     world: World, closed: bool
 ) -> None:
     payment = await paid(world)
@@ -412,7 +416,7 @@ async def test_a_contradiction_is_told_though_the_refunds_silence_had_a_case(
     assert again.note.endswith("the gateway now reports that the money was refunded")
 
 
-async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is_a_person(
+async def test_a_failing_adapter_is_retried_with_increasing_delays_for_a_week(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -436,7 +440,7 @@ async def test_an_adapter_that_fails_is_asked_more_rarely_and_after_a_week_so_is
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
-async def test_a_last_word_after_a_week_is_no_case(world: World) -> None:
+async def test_a_final_report_after_a_week_does_not_open_a_case(world: World) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = SILENT
     await asked(world, payment)
@@ -447,7 +451,9 @@ async def test_a_last_word_after_a_week_is_no_case(world: World) -> None:
     assert await world.cases(payment) == []
 
 
-async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world: World) -> None:
+async def test_the_week_without_a_report_does_not_include_the_wait_for_approval(
+    world: World,
+) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
@@ -461,7 +467,7 @@ async def test_who_thinks_for_a_week_before_approving_has_not_been_silent(world:
     assert await wait_s(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
 
 
-async def test_a_refund_that_is_handed_over_waits_for_who_settles_its_payment(
+async def test_the_handover_of_a_refund_waits_for_a_transaction_that_settles_it(
     world: World,
 ) -> None:
     payment = await paid(world)

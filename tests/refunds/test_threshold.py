@@ -37,11 +37,11 @@ async def steps(world: World) -> list[str]:
     return [row["step"] for row in rows]
 
 
-async def test_without_a_threshold_nothing_waits(world: World) -> None:
+async def test_a_refund_needs_no_approval_without_a_threshold(world: World) -> None:
     assert await refund(world, await paid(world), "1590.00") == "queued"
 
 
-async def test_a_refund_above_the_threshold_waits_and_one_operator_approves_it(
+async def test_a_refund_above_the_threshold_needs_the_approval_of_an_operator(
     world: World,
 ) -> None:
     await allow(world, "100")
@@ -58,7 +58,7 @@ def _id(refund_id: UUID) -> str:
     return ids.format_id(ids.REFUND, refund_id)
 
 
-async def test_the_threshold_is_of_a_day_and_not_of_each_refund(world: World) -> None:
+async def test_the_threshold_applies_to_the_daily_total(world: World) -> None:
     await allow(world, "100")
     payments = [await paid(world) for _ in range(2)]
     for payment in payments:
@@ -70,7 +70,7 @@ async def test_the_threshold_is_of_a_day_and_not_of_each_refund(world: World) ->
     assert await refund(world, payments[1], "100.00") == "queued"
 
 
-async def test_what_was_approved_or_came_to_nothing_takes_nothing_of_the_day(
+async def test_approved_and_failed_refunds_do_not_count_towards_the_daily_total(
     world: World,
 ) -> None:
     await allow(world, "100")
@@ -86,14 +86,14 @@ async def test_what_was_approved_or_came_to_nothing_takes_nothing_of_the_day(
     assert await refund(world, payment, "100.00") == "queued"
 
 
-async def test_refunds_at_once_do_not_pass_it_together(world: World) -> None:
+async def test_concurrent_refunds_cannot_exceed_the_threshold_together(world: World) -> None:
     await allow(world, "100")
     payments = [await paid(world) for _ in range(6)]
     await asyncio.gather(*[refund(world, payment, "40.00") for payment in payments])
     assert sorted(await steps(world)) == ["approval"] * 4 + ["queued"] * 2
 
 
-async def test_other_currencies_and_merchants_have_thresholds_of_their_own(world: World) -> None:
+async def test_a_threshold_applies_only_to_its_currency_and_merchant(world: World) -> None:
     await allow(world, "100", "USD")
     await world.rows(
         "INSERT INTO merchant (name, refund_approval_above) VALUES ('Other', '{\"THB\": \"0\"}')"
@@ -101,12 +101,14 @@ async def test_other_currencies_and_merchants_have_thresholds_of_their_own(world
     assert await refund(world, await paid(world), "1590.00") == "queued"
 
 
-async def test_zero_lets_every_refund_wait(world: World) -> None:
+async def test_every_refund_needs_approval_if_the_threshold_is_zero(world: World) -> None:
     await allow(world, "0")
     assert await refund(world, await paid(world), "0.01") == "approval"
 
 
-async def test_an_operators_refund_above_it_waits_for_another_operator(world: World) -> None:
+async def test_an_operators_refund_above_the_threshold_needs_another_operators_approval(
+    world: World,
+) -> None:
     await allow(world, "100")
     payment = await paid(world)
     ask = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), amount="200.00")
@@ -118,7 +120,7 @@ async def test_an_operators_refund_above_it_waits_for_another_operator(world: Wo
     assert approved.step == "queued"
 
 
-async def test_automatic_refunds_above_it_wait_too(world: World) -> None:
+async def test_an_automatic_refund_above_the_threshold_needs_approval(world: World) -> None:
     await auto_refund(world, on=True)
     await allow(world, "10")
     payment = await paid(world)
@@ -143,14 +145,14 @@ async def set_above(world: World, above: str | None) -> Any:
         ("1000", None, True),
     ],
 )
-async def test_to_raise_it_or_turn_it_off_needs_two(
+async def test_raising_or_removing_the_threshold_needs_approval(
     world: World, before: str | None, after: str | None, waits: bool
 ) -> None:
     await allow(world, before)
     assert isinstance(await set_above(world, after), Proposal) is waits
 
 
-async def test_during_activation_one_person_raises_it(world: World) -> None:
+async def test_raising_the_threshold_needs_no_approval_during_activation(world: World) -> None:
     await allow(world, "1000")
     await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
     assert not isinstance(await set_above(world, None), Proposal)
@@ -168,7 +170,7 @@ async def test_during_activation_one_person_raises_it(world: World) -> None:
         ("THB", "", "above must be an amount of THB"),
     ],
 )
-async def test_what_is_no_amount_is_refused(
+async def test_an_invalid_currency_or_amount_is_refused(
     world: World, currency: str, above: str, words: str
 ) -> None:
     with pytest.raises(RefusedError, match=words) as refused:

@@ -45,7 +45,7 @@ async def refund(world: World, payment: Payment, **more: Any) -> Any:
     return await world.service.submit(asked, ADA)
 
 
-async def test_below_the_threshold_it_goes_back_to_its_payer_at_once(
+async def test_a_refund_below_the_threshold_goes_to_the_payer_immediately(
     world: World, paid: Payment
 ) -> None:
     made = await refund(world, paid)
@@ -53,7 +53,9 @@ async def test_below_the_threshold_it_goes_back_to_its_payer_at_once(
 
 
 @pytest.mark.parametrize("why", ["above the threshold", "to another address"])
-async def test_it_waits_for_another_person(world: World, paid: Payment, why: str) -> None:
+async def test_a_refund_above_the_threshold_or_to_another_address_needs_approval(
+    world: World, paid: Payment, why: str
+) -> None:
     more: dict[str, Any] = {"destination": RECEIVER}
     if why == "above the threshold":
         await world.rows("UPDATE chain SET refund_approval_above = 0")

@@ -173,7 +173,7 @@ async def cancelled(api: Api, key: str) -> str:
     return payment
 
 
-async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_it_ended(
+async def test_a_listener_forwards_signed_events_retries_and_resumes(
     api: Api, key: str, receiver: Receiver, home: Path
 ) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
@@ -212,7 +212,7 @@ async def test_a_listener_forwards_each_event_signed_retries_and_goes_on_where_i
 @pytest.mark.parametrize(
     "query", ["sp=%2Ftriggers&sig=a%2Bb%3D%3D%2F&pipe=a|b", "q={a}<b>^`&r=100%", ""]
 )
-async def test_a_listener_calls_its_target_byte_for_byte(
+async def test_a_listener_does_not_change_its_target_url(
     api: Api, key: str, receiver: Receiver, home: Path, query: str
 ) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_API_BASE_URL": api.base}
@@ -224,9 +224,7 @@ async def test_a_listener_calls_its_target_byte_for_byte(
     assert receiver.targets == [f"/hooks?{query}"]
 
 
-async def test_the_tail_shows_each_event_and_each_change_of_its_delivery(
-    api: Api, key: str, home: Path
-) -> None:
+async def test_the_tail_shows_every_event_with_its_delivery(api: Api, key: str, home: Path) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
     first = await cancelled(api, key)
     async with started(home, "logs", "tail", "--from-start", **known) as tail:
@@ -251,7 +249,7 @@ async def self_signed(receiver: Receiver, folder: Path) -> AsyncIterator[str]:
     await runner.cleanup()
 
 
-async def test_a_listener_reaches_a_self_signed_server_if_it_is_told_to(
+async def test_a_listener_accepts_a_self_signed_certificate_only_with_insecure(
     api: Api, key: str, receiver: Receiver, home: Path
 ) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
@@ -279,7 +277,7 @@ async def test_a_listener_reaches_a_self_signed_server_if_it_is_told_to(
         *("http://a..b/", f"http://{'a' * 64}.example/", "http://x\ty/", "file:///etc/passwd"),
     ],
 )
-async def test_a_malformed_url_is_named_before_anything_is_sent(home: Path, url: str) -> None:
+async def test_a_malformed_url_is_reported_before_any_request(home: Path, url: str) -> None:
     known = {"PAYINTENT_API_KEY": "sk_test_x", "PAYINTENT_WEBHOOK_SECRET": SECRET}
     listened, hooks, orders = await asyncio.gather(
         ran(home, "listen", "--forward-to", url, **known),
@@ -296,7 +294,9 @@ async def test_a_malformed_url_is_named_before_anything_is_sent(home: Path, url:
         assert line.startswith(f"payintent-cli: {option}: {url!r} is not a")
 
 
-async def test_the_newest_event_is_looked_for_again_after_answers_that_pass(home: Path) -> None:
+async def test_the_search_for_the_newest_event_is_retried_after_temporary_errors(
+    home: Path,
+) -> None:
     older: Any = (200, {}, {"data": [], "after": "x", "has_more": True})
     last: Any = (200, {}, {"data": [], "after": "x", "has_more": False})
     busy, away = refusal(429, "RATE_LIMITED", Retry_After="1"), refusal(503, "X", Retry_After="1")
@@ -307,7 +307,7 @@ async def test_the_newest_event_is_looked_for_again_after_answers_that_pass(home
     assert (ended, len(service.keys)) == ((0, "", ""), len(answers))
 
 
-async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(
+async def test_open_opens_the_checkout_in_the_browser_and_prints_its_url(
     api: Api, key: str, home: Path
 ) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
@@ -325,7 +325,7 @@ async def test_open_opens_the_checkout_in_the_browser_and_says_where_it_is(
     assert "404" in error
 
 
-async def test_trigger_lets_a_test_payment_end_and_no_live_one(
+async def test_trigger_ends_a_test_payment_but_never_a_live_payment(
     api: Api, key: str, home: Path
 ) -> None:
     known = {"PAYINTENT_API_KEY": key, "PAYINTENT_URL": api.base}
@@ -354,7 +354,7 @@ async def test_trigger_lets_a_test_payment_end_and_no_live_one(
     assert len(await api.world.rows("SELECT 1 FROM payment")) == 4
 
 
-async def test_login_keeps_a_key_where_only_its_owner_reads_it(
+async def test_login_stores_a_key_that_only_its_owner_can_read(
     api: Api, key: str, home: Path
 ) -> None:
     live = api.world.api_key
@@ -378,7 +378,7 @@ async def test_login_keeps_a_key_where_only_its_owner_reads_it(
     assert (status, "--live allows" in error) == (2, True)
 
 
-async def test_the_variables_of_earlier_releases_still_work_and_the_new_ones_come_first(
+async def test_variables_of_earlier_releases_still_work_but_new_variables_take_precedence(
     api: Api, key: str, home: Path
 ) -> None:
     payment = await created(api, key)
@@ -399,7 +399,7 @@ def delete_password(service, name): _FILE.write_text(json.dumps({}))
 """
 
 
-async def test_login_uses_the_keyring_where_there_is_one(api: Api, key: str, home: Path) -> None:
+async def test_login_uses_the_keyring_if_it_is_installed(api: Api, key: str, home: Path) -> None:
     (home / "extra").mkdir()
     (home / "extra/keyring.py").write_text(_KEYRING)  # a stand-in: no desktop is here
     assert (await ran(home, "login", text=key))[1] == "stored in the keyring\n"
@@ -410,7 +410,7 @@ async def test_login_uses_the_keyring_where_there_is_one(api: Api, key: str, hom
     assert (await ran(home, "open", payment, "--print"))[0] == 2
 
 
-async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> None:
+async def test_the_commands_are_available_in_the_services_own_cli(home: Path) -> None:
     here = {"python": sys.executable, "module": "payintent"}
     repository = str(Path(__file__).parents[2])
     path = f"{repository}:{environment(home)['PYTHONPATH']}"
@@ -421,12 +421,12 @@ async def test_beside_the_service_they_are_commands_of_its_own(home: Path) -> No
     assert (status, "no API key" in error) == (2, True), error
 
 
-def test_its_command_is_not_the_operators() -> None:
+def test_the_command_name_differs_from_the_operators_command() -> None:
     scripts = tomllib.loads((CLI_PROJECT / "pyproject.toml").read_text())["project"]["scripts"]
     assert scripts == {"payintent-cli": "payintent_cli.command:run"}
 
 
-def test_the_readme_and_the_guide_have_every_command() -> None:
+def test_the_readme_and_the_guide_mention_every_command() -> None:
     names = ("listen --forward-to", "logs tail", "open pay_", "trigger payment", "login")
     for name in (*names, "verify-deposit pay_", "grade"):
         assert f"payintent-cli {name}" in _README

@@ -88,7 +88,7 @@ async def test_white_space_around_keys_urls_and_secrets_is_ignored(run: Run) -> 
     assert KEY not in log
 
 
-async def test_what_is_not_valid_is_refused_when_the_client_is_made_and_never_shown(
+async def test_invalid_credentials_are_refused_at_construction_and_never_shown(
     run: Run,
 ) -> None:
     cases = [("key", text) for text in _NO_KEYS]
@@ -119,7 +119,7 @@ def _headers_as_refusal(request: web.Request) -> web.Response:
 
 
 @pytest.mark.parametrize("answer", [_garbled, _headers_as_text, _headers_as_refusal])
-async def test_no_error_repeats_the_key_though_the_answer_does(
+async def test_errors_never_contain_the_key_even_if_the_response_does(
     run: Run, answer: Callable[[web.Request], web.Response]
 ) -> None:
     async with answering(answer) as base:
@@ -145,7 +145,7 @@ def _tools(key_file: Path, base: str) -> Iterator[tuple[list[str], dict[str, str
 
 
 @pytest.mark.parametrize("around", _AROUND)
-async def test_the_tools_read_a_key_file_as_it_is_mounted(tmp_path: Path, around: str) -> None:
+async def test_the_tools_ignore_white_space_in_a_key_file(tmp_path: Path, around: str) -> None:
     sent: list[str] = []
 
     def feed(request: web.Request) -> web.Response:
@@ -163,7 +163,7 @@ async def test_the_tools_read_a_key_file_as_it_is_mounted(tmp_path: Path, around
 
 
 @pytest.mark.parametrize("text", [f"{KEY} {KEY}", f"{KEY}\nX: 1", f"{KEY}é", f'"{KEY}"'])
-async def test_the_tools_refuse_a_key_that_is_not_valid_and_do_not_show_it(
+async def test_the_tools_refuse_an_invalid_key_without_showing_it(
     tmp_path: Path, text: str
 ) -> None:
     key_file = tmp_path / "key"

@@ -67,7 +67,7 @@ def use(language: str, facts: list[list[str]], sessions: list[Any]) -> tuple[lis
     return json.loads(typescript_sdk.run_program("use_deposits.mts", text=text))
 
 
-async def test_page_sdks_viem_and_contract_derive_the_same_addresses(
+async def test_the_page_both_sdks_viem_and_the_contract_derive_the_same_addresses(
     ground: ChainWorld, tmp_path: Path
 ) -> None:
     chance = random.Random(7)
@@ -106,7 +106,7 @@ def test_malformed_values_are_refused(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
-async def test_a_session_that_a_stored_chain_does_not_derive_is_refused(
+async def test_a_session_is_refused_if_no_stored_chain_derives_its_address(
     api: Api, deposits: DepositGround, language: str
 ) -> None:
     _, session = await deposits.bill()

@@ -134,7 +134,7 @@ async def learns_of_a_lost_webhook_by_its_poll(buyer: Buyer) -> None:
 
 
 @pytest.mark.parametrize("example", SHOPS, ids=lambda example: example.name)
-async def test_an_example_passes_every_check_and_sells_a_declined_order_at_the_next_attempt(
+async def test_an_example_passes_every_check_and_accepts_a_new_attempt_after_a_decline(
     api: Api, tmp_path: Path, example: Example
 ) -> None:
     side = await new_side(api)

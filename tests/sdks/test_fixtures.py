@@ -49,7 +49,7 @@ def _pytest(folder: Path, *words: str, **environment: str) -> tuple[int, str]:
     return ended.returncode, ended.stdout + ended.stderr
 
 
-async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configuration(
+async def test_the_pytest_example_runs_with_environment_variables_and_with_a_configuration(
     side: Side, tmp_path: Path
 ) -> None:
     (tmp_path / "test_shop.py").write_text(example(python_sdk.PROJECT, "python"))
@@ -75,7 +75,7 @@ async def test_the_pytest_example_runs_as_printed_by_environment_and_by_configur
         ({"PAYINTENT_WEBHOOK_PORT": "x"}, "PAYINTENT_WEBHOOK_PORT is not a port: x"),
     ],
 )
-def test_fixtures_take_no_live_key_and_say_what_is_missing(
+def test_fixtures_refuse_a_live_key_and_report_missing_settings(
     tmp_path: Path, changes: dict[str, str], said: str
 ) -> None:
     (tmp_path / "pytest.ini").write_text("[pytest]\n")
@@ -95,7 +95,7 @@ async def test_the_node_example_runs_as_printed(side: Side) -> None:
     assert "pass 3" in printed, printed
 
 
-def test_the_typescript_helpers_take_no_live_key() -> None:
+def test_the_typescript_helpers_refuse_a_live_key() -> None:
     program = 'import { TestSide } from "payintent-sdk/testing"; new TestSide();'
     words = (npm()[0], "--input-type=module", "--eval", program)
     for key, said in (("sk_live_x", "is not a test key"), ("", "set PAYINTENT_API_KEY")):
@@ -117,7 +117,7 @@ def _received(run_program: Any, name: str) -> dict[str, Any]:
         (typescript_sdk.run_program, "use_receiver.mts"),
     ],
 )
-def test_a_receiver_keeps_what_is_signed_once_and_waits_for_what_is_asked(
+def test_a_receiver_stores_signed_webhooks_once_and_waits_for_the_requested_event(
     run_program: Any, name: str
 ) -> None:
     assert _received(run_program, name) == {

@@ -36,17 +36,17 @@ def endings(how: str, api: Api) -> list[bool | str]:
         ("loops", 150),
     ],
 )
-async def test_every_answer_belongs_to_its_request(api: Api, how: str, count: int) -> None:
+async def test_every_response_belongs_to_its_request(api: Api, how: str, count: int) -> None:
     came = await asyncio.to_thread(endings, how, api)
     assert [ending for ending in came if ending is not True] == []
     assert len(came) == count
 
 
-def test_the_first_request_imports_nothing_that_a_fork_could_leave_locked() -> None:
+def test_the_first_request_does_not_import_modules() -> None:
     assert json.loads(run_program("first_request.py")) == []
 
 
-async def test_the_command_lines_reader_of_the_feed_may_be_forked(api: Api) -> None:
+async def test_the_feed_reader_of_the_cli_can_be_forked(api: Api) -> None:
     for _ in range(4):
         await paid(api)
     came = await asyncio.to_thread(endings, "feed", api)
@@ -78,7 +78,7 @@ def gunicorn(api: Api) -> Iterator[str]:
             process.wait()
 
 
-async def test_workers_of_gunicorn_get_the_payments_that_they_create(api: Api) -> None:
+async def test_gunicorn_workers_receive_the_payments_that_they_create(api: Api) -> None:
     with gunicorn(api) as url:
         async with aiohttp.ClientSession() as http:
 

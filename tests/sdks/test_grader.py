@@ -79,13 +79,13 @@ def failed(outcomes: Outcomes) -> list[str]:
 
 
 @pytest.mark.parametrize(("check", "fault"), FAULTS.items())
-def test_each_fault_of_a_shop_fails_one_check_for_its_own_reason(
+def test_each_fault_of_a_shop_fails_exactly_one_check(
     outcomes: dict[str, Outcomes], check: str, fault: str
 ) -> None:
     assert failed(outcomes[fault]) == [check], outcomes[fault]
 
 
-def test_a_good_shop_passes_every_check_and_each_is_failed_by_a_fault(
+def test_a_good_shop_passes_every_check_and_every_check_has_a_fault(
     outcomes: dict[str, Outcomes],
 ) -> None:
     good = outcomes["good"]
@@ -112,7 +112,7 @@ async def allow_returns(api: Api, *origins: str) -> None:
     await api.world.rows("UPDATE merchant SET allowed_origins = $1::text[]", list(origins))
 
 
-async def test_each_fault_with_money_fails_one_check_of_real_payments_and_a_good_shop_none(
+async def test_each_payment_fault_fails_exactly_one_check_and_a_good_shop_passes_all(
     api: Api,
 ) -> None:
     names = list(MONEY_FAULTS)
@@ -128,7 +128,7 @@ async def test_each_fault_with_money_fails_one_check_of_real_payments_and_a_good
     assert len(found[MONEY_FAULTS["real"]]) == 2, "nothing else is tried without a real payment"
 
 
-async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broken_one(
+async def test_the_reports_of_the_page_match_the_demo_shop_and_a_broken_shop(
     api: Api,
 ) -> None:
     side, other = await new_side(api), await new_side(api)
@@ -154,7 +154,7 @@ async def test_the_reports_of_the_page_are_those_of_the_demo_shop_and_of_a_broke
     assert page == written, "`make docs` writes docs/integrate/grader.md anew"
 
 
-async def test_it_says_to_programs_and_to_people_where_a_shop_cannot_even_be_paid() -> None:
+async def test_a_shop_that_cannot_be_paid_is_reported_as_text_and_as_json() -> None:
     async with broken_shop() as base:
         shop = (f"{base}/pays_nothing/webhooks", f"{base}/pays_nothing/orders", _BROKEN_SECRET)
         text, as_json, nobody = await asyncio.gather(
@@ -168,7 +168,7 @@ async def test_it_says_to_programs_and_to_people_where_a_shop_cannot_even_be_pai
     assert (nobody[0], "404" in nobody[2]) == (2, True)
 
 
-async def test_it_needs_the_secret_and_takes_it_from_the_environment() -> None:
+async def test_the_grader_requires_the_secret_in_the_environment() -> None:
     status, _, error = await graded("http://127.0.0.1:9", "http://127.0.0.1:9", "")
     assert (status, "set PAYINTENT_WEBHOOK_SECRET" in error) == (2, True)
 
@@ -177,13 +177,13 @@ async def test_it_needs_the_secret_and_takes_it_from_the_environment() -> None:
     ("more", "kept"),
     [(("--key", "sk_live_x"), ""), (("--key",), "sk_live_x"), (("--key", "--live"), "sk_live_x")],
 )
-async def test_it_refuses_a_key_that_is_no_test_key(more: tuple[str, ...], kept: str) -> None:
+async def test_the_grader_refuses_a_live_key(more: tuple[str, ...], kept: str) -> None:
     nowhere = "http://127.0.0.1:9"
     status, _, error = await graded(nowhere, nowhere, SECRET, *more, PAYINTENT_API_KEY=kept)
     assert (status, "sk_test_" in error) == (2, True), error
 
 
-async def test_it_tries_the_checks_that_are_named_and_knows_their_names() -> None:
+async def test_the_selected_checks_run_and_payment_checks_without_a_key_are_refused() -> None:
     async with broken_shop() as base:
         shop = (f"{base}/good/webhooks", f"{base}/good/orders", _BROKEN_SECRET)
         named, unknown = await asyncio.gather(
@@ -193,7 +193,7 @@ async def test_it_tries_the_checks_that_are_named_and_knows_their_names() -> Non
     assert (unknown[0], "need --key: real" in unknown[2]) == (2, True), unknown
 
 
-async def test_it_reports_what_it_has_tried_where_it_cannot_go_on() -> None:
+async def test_completed_checks_are_reported_if_the_grader_cannot_continue() -> None:
     empty = {"data": [], "after": "x", "has_more": False}
     async with broken_shop() as base, scripted((200, {}, empty), refusal(403, "FORBIDDEN")) as api:
         breaks = f"{base}/breaks_where_orders_change+refuses_old_events"

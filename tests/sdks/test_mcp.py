@@ -47,7 +47,7 @@ def refused(*words: str, **environment: str) -> str:
     return ended.stderr
 
 
-async def test_an_agent_trades_with_its_tools_and_gets_no_more_than_it_was_given(
+async def test_an_agent_can_use_exactly_the_tools_that_its_key_and_options_allow(
     api: Api, uses: list[str]
 ) -> None:
     side = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
@@ -103,12 +103,12 @@ def test_a_live_key_is_refused_unless_it_is_allowed() -> None:
     assert "not a test key" in refused("--write", PAYINTENT_API_KEY="sk_" + "a" * 43)
 
 
-def test_a_key_is_asked_for_and_is_no_argument() -> None:
+def test_a_key_is_required_and_cannot_be_an_argument() -> None:
     assert "set PAYINTENT_API_KEY" in refused()
     assert "unrecognized" in refused("--key", "sk_test_x")
 
 
-def test_a_file_that_others_may_read_is_no_place_for_a_key(tmp_path: Path) -> None:
+def test_a_key_file_must_be_readable_only_by_its_owner(tmp_path: Path) -> None:
     file = tmp_path / "key"
     file.write_text("sk_test_x\n")
     file.chmod(0o640)
@@ -121,7 +121,7 @@ def test_a_file_that_others_may_read_is_no_place_for_a_key(tmp_path: Path) -> No
     assert served.returncode == 0, served.stderr  # its client has gone at once
 
 
-def test_beside_the_service_it_is_one_of_its_commands() -> None:
+def test_the_server_is_available_as_a_command_of_the_service() -> None:
     here = str(Path(sys.executable))
     listed = run("-m", "payintent", "--help", python=here)
     assert "agents" in listed.stdout, listed.stderr

@@ -58,12 +58,12 @@ _IN_A_HEADER = {"PaymentCompleted", "PaymentFailed", "PaymentExpired", "PaymentC
 
 
 @pytest.mark.parametrize("how", ["sync", "async"])
-async def test_it_does_all_that_a_merchant_does(uses: list[str], how: str) -> None:
+async def test_the_sdk_supports_all_actions_of_a_merchant(uses: list[str], how: str) -> None:
     printed = await asyncio.to_thread(run_program, "use_python.py", how, *uses)
     check_what_was_done(json.loads(printed))
 
 
-def test_its_types_are_right_for_the_oldest_python_it_promises(tmp_path: Path) -> None:
+def test_the_types_are_correct_for_the_oldest_supported_python(tmp_path: Path) -> None:
     settings = {
         "include": [
             str(PROJECT / "payintent_sdk"),
@@ -89,7 +89,7 @@ def described() -> dict[str, Any]:
     return json.loads(run_program("describe_python.py"))
 
 
-def test_it_has_a_method_for_every_operation_of_a_merchant_with_all_its_parameters() -> None:
+def test_every_merchant_operation_has_a_method_with_all_its_parameters() -> None:
     for operation in operations():
         name = snake(operation["operationId"])
         parameters = {
@@ -107,14 +107,14 @@ def _parameter(value: dict[str, Any]) -> dict[str, Any]:
     return resolved(value["$ref"]) if "$ref" in value else value
 
 
-def test_both_clients_have_the_same_methods_and_every_call_is_one_of_them() -> None:
+def test_both_clients_have_the_same_methods_and_cover_every_call() -> None:
     methods, of_async = described()["methods"]
     assert methods == of_async
     listed = {method for method in methods if "iterate" not in method}
     assert len(listed) == len(described()["operations"])
 
 
-def test_it_has_a_class_for_every_object_with_all_its_fields() -> None:
+def test_every_object_has_a_class_with_all_its_fields() -> None:
     names = object_schemas() - _ENVELOPES - _REQUESTS - _ERRORS - {"Metadata"}
     assert len(names) > 25
     classes = described()["classes"]
@@ -123,17 +123,17 @@ def test_it_has_a_class_for_every_object_with_all_its_fields() -> None:
         assert set(classes.get(name, ())) == fields, f"sdks/python, models.py: {name}"
 
 
-async def test_it_tries_again_with_the_same_key_where_that_is_safe_and_nowhere_else() -> None:
+async def test_only_safe_requests_are_retried_and_with_the_same_key() -> None:
     await check_retries(lambda calls: run_program("use_retries.py", text=calls))
 
 
-async def test_the_asynchronous_client_waits_no_longer_for_an_answer_that_drips() -> None:
+async def test_the_asynchronous_client_times_out_on_a_slowly_dripping_response() -> None:
     async with scripted("drip", GOOD) as server:
         got = await asyncio.to_thread(run_program, "use_retries.py", server.url)
     assert (got, len(server.keys)) == ("1\n", 2)
 
 
-def test_it_believes_the_webhooks_that_the_official_library_signs_and_no_others() -> None:
+def test_only_webhooks_signed_by_the_official_library_are_accepted() -> None:
     cases = webhook_cases()
     text = json.dumps([case for case, _ in cases])
     found = run_program("use_webhooks.py", text=text).split()

@@ -70,7 +70,7 @@ def bundled(conditions: str, into: Path, program: str = "worker.mjs") -> Path:
         "import",
     ],
 )
-def test_a_bundle_for_a_server_has_the_library(conditions: str, tmp_path: Path) -> None:
+def test_a_bundle_for_a_server_contains_the_library(conditions: str, tmp_path: Path) -> None:
     text = bundled(conditions, tmp_path).read_text()
     assert _STUB not in text
     assert "Idempotency-Key" in text
@@ -79,13 +79,13 @@ def test_a_bundle_for_a_server_has_the_library(conditions: str, tmp_path: Path) 
 @pytest.mark.parametrize(
     "conditions", ["browser", "worker,browser", "react-native", "electron,browser"]
 )
-def test_a_bundle_for_the_buyers_device_has_the_stub(conditions: str, tmp_path: Path) -> None:
+def test_a_bundle_for_the_buyers_device_contains_the_stub(conditions: str, tmp_path: Path) -> None:
     text = bundled(conditions, tmp_path).read_text()
     assert _STUB in text
     assert "Idempotency-Key" not in text
 
 
-def test_nothing_but_what_tests_of_a_shop_use_needs_node() -> None:
+def test_only_the_testing_module_needs_node() -> None:
     folder = installed() / "node_modules/payintent-sdk/dist"
     files = [file for file in folder.glob("*.js") if file.name != "testing.js"]
     assert len(files) > 5
@@ -135,7 +135,9 @@ async def _is_open(port: int) -> bool:
     return True
 
 
-async def test_a_worker_sells_verifies_and_tries_again(worker: Worker, api: Api) -> None:
+async def test_a_worker_creates_payments_verifies_webhooks_and_retries(
+    worker: Worker, api: Api
+) -> None:
     sold = await worker.do("sell", apiKey=f"{api.world.api_key}\n", baseUrl=api.base)
     assert sold == {"listed": True, "status": "CANCELLED"}
     for case, expected in webhook_cases():

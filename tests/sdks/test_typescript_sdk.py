@@ -38,22 +38,22 @@ new Client({ apiKey: "sk_live_x", baseUrl: "http://localhost" });
 _README = (PROJECT / "README.md").read_text()
 
 
-async def test_it_does_all_that_a_merchant_does(uses: list[str]) -> None:
+async def test_the_sdk_supports_all_actions_of_a_merchant(uses: list[str]) -> None:
     printed = await asyncio.to_thread(run_program, "use_typescript.mts", *uses)
     check_what_was_done(json.loads(printed))
 
 
-async def test_it_tries_again_with_the_same_key_where_that_is_safe_and_nowhere_else() -> None:
+async def test_only_safe_requests_are_retried_and_with_the_same_key() -> None:
     await check_retries(lambda calls: run_program("use_retries.mts", text=calls))
 
 
-def test_it_believes_the_webhooks_that_the_official_library_signs_and_no_others() -> None:
+def test_only_webhooks_signed_by_the_official_library_are_accepted() -> None:
     cases = webhook_cases()
     found = run_program("use_webhooks.mts", text=json.dumps([case for case, _ in cases])).split()
     assert found == [expected for _, expected in cases]
 
 
-def test_its_types_are_those_of_the_contract() -> None:
+def test_the_types_match_the_contract() -> None:
     assert checked() == ""
 
 
@@ -111,7 +111,7 @@ METHODS = {
 }
 
 
-def test_it_has_a_method_for_every_operation_and_the_readme_names_all() -> None:
+def test_every_operation_has_a_method_and_the_readme_lists_every_method() -> None:
     assert set(METHODS) == {operation["operationId"] for operation in operations()}
     methods = json.loads(run_program("describe_typescript.mts"))
     assert {method for method in methods if "iterate" not in method} == set(METHODS.values())
@@ -138,7 +138,7 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
     assert printed.split() == ["204", "400"]
 
 
-def test_a_bundle_for_a_browser_and_a_page_are_refused() -> None:
+def test_the_client_refuses_to_run_in_a_browser_bundle_or_a_page() -> None:
     for words, said in (
         (("--conditions=browser", "describe_typescript.mts"), "is for servers"),
         (("--eval", _IN_A_PAGE), "never be in a web page"),

@@ -90,7 +90,7 @@ async def read(http: aiohttp.ClientSession, side: Side, order: dict[str, Any]) -
         return await answer.json()
 
 
-async def test_an_order_whose_payment_has_ended_unpaid_can_be_paid_at_the_next_click(
+async def test_an_order_can_be_paid_again_after_its_payment_ended_unpaid(
     api: Api, side: ShopSide, tmp_path: Path
 ) -> None:
     async with working(api.world.service), running_plugin(tmp_path, side) as shop:
@@ -101,7 +101,7 @@ async def test_an_order_whose_payment_has_ended_unpaid_can_be_paid_at_the_next_c
     assert "without a return_url" not in report
 
 
-async def test_a_buyer_who_is_declined_returns_to_a_page_that_offers_to_pay_the_order_again(
+async def test_a_declined_buyer_returns_to_a_page_that_offers_to_pay_again(
     side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     async with running_plugin(tmp_path, side) as shop:
@@ -125,7 +125,7 @@ async def test_a_buyer_who_is_declined_returns_to_a_page_that_offers_to_pay_the_
             assert await answer.json() == {"status": "paid", "handed_out": 1}, "without a webhook"
 
 
-async def test_a_payment_that_the_service_refuses_is_explained_in_the_log(
+async def test_a_payment_refused_by_the_service_is_explained_in_the_log(
     api: Api, side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     await allow_returns(api, "https://another.example")
@@ -158,7 +158,7 @@ async def ask(http: aiohttp.ClientSession, side: Side, method: str, path: str) -
         return await answer.json()
 
 
-async def test_a_guest_who_signs_in_between_two_clicks_comes_to_the_same_payment(
+async def test_a_guest_who_signs_in_between_two_clicks_gets_the_same_payment(
     side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())
@@ -169,7 +169,7 @@ async def test_a_guest_who_signs_in_between_two_clicks_comes_to_the_same_payment
     assert (await read(http, side, as_guest))["payer_uid"] == "guest-1"
 
 
-async def test_a_guest_who_signs_in_after_an_answer_was_lost_comes_to_the_payment_that_was_made(
+async def test_a_guest_who_signs_in_after_a_lost_response_gets_the_existing_payment(
     side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())
@@ -229,7 +229,7 @@ async def losing_the_first_answer(
         ("TWD", "1200", "1200.00"),
     ],
 )
-async def test_amounts_have_the_decimals_of_their_currency_whatever_the_shop_has(
+async def test_amounts_have_the_decimals_of_their_currency_whatever_the_shop_uses(
     side: ShopSide,
     tmp_path: Path,
     http: aiohttp.ClientSession,
@@ -249,7 +249,7 @@ async def test_amounts_have_the_decimals_of_their_currency_whatever_the_shop_has
             assert await answer.json() == {"status": "paid", "handed_out": 1}
 
 
-async def test_two_clicks_at_the_same_time_make_one_payment(
+async def test_concurrent_clicks_create_one_payment(
     side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
 ) -> None:
     cart = str(uuid4())

@@ -18,7 +18,7 @@ _VITEST_IMPORT = 'import { afterAll as after, test } from "vitest";'
 _WORDS = ("run", "--reporter=tap-flat", "--no-cache")
 
 
-async def test_the_example_runs_by_vitest_with_the_import_that_the_readme_names(
+async def test_the_example_runs_with_vitest_and_the_import_in_the_readme(
     side: Side,
 ) -> None:
     assert _VITEST_IMPORT in (PROJECT / "README.md").read_text()
