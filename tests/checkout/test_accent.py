@@ -21,7 +21,7 @@ _HARD = ["#000000", "#ffffff", "#ffff00", "#16191d", "#767676", "#00ff00", "#000
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["bright", "dark"])
-def test_every_colour_is_corrected_until_it_can_be_read(theme: Theme) -> None:
+def test_every_colour_is_corrected_until_it_is_legible(theme: Theme) -> None:
     for colour in (*_HARD, *_ANY):
         shades = accent_shades(colour, theme)
         for ground in (theme.background, theme.surface):
@@ -30,19 +30,19 @@ def test_every_colour_is_corrected_until_it_can_be_read(theme: Theme) -> None:
         assert contrast(shades.text, shades.button) >= TEXT_CONTRAST, colour
 
 
-def test_a_colour_with_enough_contrast_stays_as_it_is() -> None:
+def test_a_colour_with_enough_contrast_is_unchanged() -> None:
     assert accent_shades("#6f42c1", LIGHT).button == "#6f42c1"
     assert accent_shades("#6f42c1", LIGHT).link == "#6f42c1"
     assert accent_shades("#7ab0ff", DARK).link == "#7ab0ff"
 
 
-def test_contrast_is_that_of_wcag() -> None:
+def test_contrast_is_computed_as_wcag_defines_it() -> None:
     assert contrast("#000000", "#ffffff") == pytest.approx(21)
     assert contrast("#777777", "#ffffff") == pytest.approx(4.48, abs=0.01)
     assert contrast("#ffffff", "#ffffff") == 1
 
 
-def test_a_colour_is_the_end_of_the_style_and_changes_what_allows_it() -> None:
+def test_a_colour_is_appended_to_the_style_and_changes_its_csp_source() -> None:
     plain, tinted = page_style(), page_style("#0b5bd3")
     assert tinted.text.startswith(plain.text)
     assert tinted.text != plain.text

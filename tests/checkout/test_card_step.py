@@ -27,7 +27,7 @@ def policy(script_url: str) -> dict[str, str]:
     return dict(part.partition(" ")[::2] for part in told.split("; "))
 
 
-def test_stripe_may_load_and_ask_what_its_guide_says() -> None:
+def test_the_policy_for_stripe_matches_its_documentation() -> None:
     told = policy(SCRIPT_URL)
     assert told["script-src"] == "'self' https://*.js.stripe.com https://js.stripe.com"
     assert told["frame-src"] == (
@@ -36,7 +36,7 @@ def test_stripe_may_load_and_ask_what_its_guide_says() -> None:
     assert told["connect-src"] == "'self' https://api.stripe.com"
 
 
-def test_a_script_from_elsewhere_may_load_and_ask_its_own_origin_alone() -> None:
+def test_a_script_of_another_host_may_only_load_from_and_connect_to_its_origin() -> None:
     told = policy("http://127.0.0.1:8420/element/v3.js")
     assert told["script-src"] == "'self' http://127.0.0.1:8420"
     assert told["frame-src"] == "http://127.0.0.1:8420"
@@ -44,10 +44,10 @@ def test_a_script_from_elsewhere_may_load_and_ask_its_own_origin_alone() -> None
 
 
 @pytest.mark.parametrize("kind", ["none", "wait", "redirect", "onchain_session"])
-def test_no_other_page_has_the_step(kind: str) -> None:
+def test_actions_of_other_types_have_no_card_step(kind: str) -> None:
     action: dict[str, Any] = {"type": kind, kind: {}}
     assert card_step(action) is None
 
 
-def test_a_step_does_not_show_its_client_secret() -> None:
+def test_the_repr_of_a_step_omits_its_client_secret() -> None:
     assert "secret_2" not in repr(step(SCRIPT_URL))

@@ -118,7 +118,7 @@ async def deposit(api: Api) -> Deposit:
     return Deposit(api, *(await bill(api.world, method)))
 
 
-async def test_the_page_shows_amount_network_address_and_deadline(deposit: Deposit) -> None:
+async def test_the_page_shows_the_amount_network_address_and_deadline(deposit: Deposit) -> None:
     page = await deposit.page()
     assert await deposit.said() == "No payment received yet."
     assert ">25.5\u00a0USDT</bdi></strong>" in page
@@ -137,7 +137,7 @@ async def test_the_page_shows_amount_network_address_and_deadline(deposit: Depos
     assert await deposit.offers_address()
 
 
-async def test_the_plain_code_holds_nothing_but_the_address(deposit: Deposit) -> None:
+async def test_the_qr_codes_encode_the_address_and_the_wallet_link(deposit: Deposit) -> None:
     view = await deposit.view()
     for name, text in (
         ("address", view["deposit_address"]),
@@ -148,7 +148,7 @@ async def test_the_plain_code_holds_nothing_but_the_address(deposit: Deposit) ->
     assert view["deposit_address"].lower() == deposit.address
 
 
-async def test_a_partial_payment_asks_for_the_rest(deposit: Deposit) -> None:
+async def test_a_partial_payment_leaves_a_remaining_amount_to_send(deposit: Deposit) -> None:
     await deposit.arrives(12.75)
     assert await deposit.said() == (
         "12.75 USDT of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
@@ -172,7 +172,7 @@ async def test_the_full_amount_hides_the_address(deposit: Deposit) -> None:
     assert not await deposit.offers_address()
 
 
-async def test_another_token_is_reported_and_does_not_pay(deposit: Deposit) -> None:
+async def test_a_different_token_is_reported_and_not_credited(deposit: Deposit) -> None:
     await deposit.arrives(25.5, _OTHER_TOKEN)
     said = await deposit.said()
     assert "No payment received yet. We received a different token." in said
@@ -180,7 +180,7 @@ async def test_another_token_is_reported_and_does_not_pay(deposit: Deposit) -> N
     assert await deposit.offers_address()
 
 
-async def test_nothing_is_asked_for_shortly_before_the_deadline(deposit: Deposit) -> None:
+async def test_the_address_is_hidden_shortly_before_the_deadline(deposit: Deposit) -> None:
     await deposit.arrives(12.75)
     await deposit.api.world.rows("UPDATE payment SET expires_at = clock() + interval '50 s'")
     assert await deposit.said() == (
@@ -192,7 +192,7 @@ async def test_nothing_is_asked_for_shortly_before_the_deadline(deposit: Deposit
     assert not await deposit.offers_address()
 
 
-async def test_after_the_deadline_the_page_says_that_it_is_over(deposit: Deposit) -> None:
+async def test_after_the_deadline_the_page_reports_that_time_has_run_out(deposit: Deposit) -> None:
     await deposit.api.world.rows("UPDATE payment SET expires_at = clock() - interval '1 s'")
     page = await deposit.page()
     assert "The time to pay has run out." in page
@@ -200,7 +200,9 @@ async def test_after_the_deadline_the_page_says_that_it_is_over(deposit: Deposit
 
 
 @pytest.mark.parametrize("way", ["halted", "not watched"])
-async def test_nothing_is_asked_for_on_a_chain_that_is_not_read(deposit: Deposit, way: str) -> None:
+async def test_the_address_is_hidden_if_its_chain_is_not_watched(
+    deposit: Deposit, way: str
+) -> None:
     database = deposit.api.world.database
     if way == "halted":
         await chain_store.halt(database, "native", "test")
@@ -213,7 +215,7 @@ async def test_nothing_is_asked_for_on_a_chain_that_is_not_read(deposit: Deposit
     assert await deposit.offers_address()
 
 
-async def test_the_state_changes_with_all_that_the_page_shows(deposit: Deposit) -> None:
+async def test_the_state_changes_whenever_the_page_would_change(deposit: Deposit) -> None:
     """`deposit.js` computes the same text from the session, and replaces the step if it differs."""
     states = [await deposit.state()]
     await deposit.arrives(1)
@@ -230,7 +232,7 @@ async def test_the_state_changes_with_all_that_the_page_shows(deposit: Deposit) 
     assert states[-1] == ",".join([*amounts, "chain_halted", "2"])
 
 
-async def test_a_page_in_a_frame_shows_the_address_too(deposit: Deposit) -> None:
+async def test_an_embedded_page_also_shows_the_address(deposit: Deposit) -> None:
     origin = "https://shop.test"
     await deposit.api.world.rows("UPDATE merchant SET allowed_origins = $1", [origin])
     page = await deposit.page(f"?embed_origin={origin}&nonce=n1")
@@ -257,7 +259,7 @@ async def test_a_deposit_is_offered_with_its_usual_duration(api: Api) -> None:
     assert "onchain.js" not in page
 
 
-async def test_the_native_coin_is_never_offered_at_an_address(api: Api) -> None:
+async def test_the_native_coin_cannot_be_offered_at_a_deposit_address(api: Api) -> None:
     await add_contract(api.world, "native")
     account_id = await register_factory(api.world, "native")
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
@@ -277,7 +279,7 @@ async def test_the_native_coin_is_never_offered_at_an_address(api: Api) -> None:
         )
 
 
-async def test_no_address_is_given_for_the_native_coin(api: Api) -> None:
+async def test_the_gateway_does_not_issue_an_address_for_the_native_coin(api: Api) -> None:
     accounts = api.world.service.accounts
     gateway = accounts.gateway("onchain")
     await add_contract(api.world, "native")
@@ -302,7 +304,7 @@ async def test_no_address_is_given_for_the_native_coin(api: Api) -> None:
     assert await api.world.rows("SELECT FROM deposit_address") == []
 
 
-async def test_a_token_with_both_ways_is_offered_in_both(api: Api) -> None:
+async def test_a_token_can_be_offered_by_wallet_and_by_deposit_address(api: Api) -> None:
     await offer_tokens(api.world)
     await offer_deposits(api.world)
     created = await api.create(currency="USD", amount="25.50")
@@ -352,7 +354,7 @@ def test_networks_are_listed_cheapest_first_then_fastest_first() -> None:
     ]
 
 
-def test_the_network_fee_counts_as_cost_and_is_shown_in_cents() -> None:
+def test_the_network_fee_counts_as_a_cost_and_is_shown_in_cents() -> None:
     quotes = [
         _quote("Ethereum", "25.5", 5, network_fee=Decimal("0.5")),
         _quote("BNB Smart Chain", "25.5", 900, network_fee=Decimal("0.001")),
@@ -364,7 +366,7 @@ def test_the_network_fee_counts_as_cost_and_is_shown_in_cents() -> None:
     ]
 
 
-async def test_a_payment_that_needs_an_approval_costs_more_than_a_transfer(api: Api) -> None:
+async def test_a_payment_that_needs_a_token_approval_costs_more_than_a_transfer(api: Api) -> None:
     await offer_tokens(api.world)
     await offer_deposits(api.world)
     await api.world.perform(SetChain(chain="native", transfer_fee_usd="0.5"))

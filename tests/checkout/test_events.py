@@ -110,7 +110,7 @@ async def listening(api: Api, created: Answer, **headers: str) -> AsyncIterator[
         yield stream
 
 
-async def test_whoever_listens_hears_how_it_stands_each_change_and_the_end(api: Api) -> None:
+async def test_a_stream_sends_the_current_status_every_change_and_then_ends(api: Api) -> None:
     created = await api.create()
     async with listening(api, created) as stream:
         first = await stream.next()
@@ -126,7 +126,7 @@ async def test_whoever_listens_hears_how_it_stands_each_change_and_the_end(api: 
         await stream.ends()
 
 
-async def test_every_answer_may_be_read_by_any_page_and_is_kept_by_nobody(api: Api) -> None:
+async def test_responses_are_readable_by_every_origin_and_not_cached(api: Api) -> None:
     created = await api.create()
     async with api._client.get(api.base + _path(created)) as answer:
         headers = answer.headers
@@ -140,7 +140,7 @@ async def test_every_answer_may_be_read_by_any_page_and_is_kept_by_nobody(api: A
     assert "Last-Event-ID" in preflight.headers["Access-Control-Allow-Headers"]
 
 
-async def test_all_who_listen_hear_of_a_change_and_no_other_checkout_does(api: Api) -> None:
+async def test_a_change_reaches_all_streams_of_its_checkout_only(api: Api) -> None:
     one, other = await api.create(), await api.create()
     async with (
         listening(api, one) as first,
@@ -156,7 +156,7 @@ async def test_all_who_listen_hear_of_a_change_and_no_other_checkout_does(api: A
         assert (await stranger.told())["status"] == "PROCESSING"
 
 
-async def test_a_change_that_records_no_event_is_heard_of_as_well(api: Api) -> None:
+async def test_a_change_without_a_webhook_event_is_also_streamed(api: Api) -> None:
     created = await api.create()
     async with listening(api, created) as stream:
         await stream.told()
@@ -165,7 +165,7 @@ async def test_a_change_that_records_no_event_is_heard_of_as_well(api: Api) -> N
         await stream.ends()
 
 
-async def test_who_comes_again_is_told_nothing_twice(api: Api) -> None:
+async def test_a_reconnecting_client_does_not_get_the_same_status_again(api: Api) -> None:
     created = await api.create()
     async with listening(api, created) as stream:
         known = (await stream.next())["id"]
@@ -177,7 +177,7 @@ async def test_who_comes_again_is_told_nothing_twice(api: Api) -> None:
             assert (await stream.told())["status"] == "PROCESSING", odd
 
 
-async def test_an_ended_checkout_is_told_once_and_then_nobody_need_come_again(api: Api) -> None:
+async def test_the_final_status_is_sent_once_and_a_reconnect_gets_204(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "FAILED")
     async with listening(api, created) as stream:
@@ -188,7 +188,7 @@ async def test_an_ended_checkout_is_told_once_and_then_nobody_need_come_again(ap
     assert (again.status, again.body) == (204, b"")
 
 
-async def test_a_stream_without_news_gives_signs_of_life_and_ends_after_a_while(
+async def test_an_idle_stream_sends_heartbeats_and_ends_at_its_time_limit(
     api: Api, running: Running, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(responses, "HEARTBEAT_S", 0.01)
@@ -204,9 +204,7 @@ async def test_a_stream_without_news_gives_signs_of_life_and_ends_after_a_while(
     await running.watched_by(0)
 
 
-async def test_a_checkout_has_five_streams_and_then_refuses_more(
-    api: Api, running: Running
-) -> None:
+async def test_a_checkout_allows_five_concurrent_streams(api: Api, running: Running) -> None:
     created, other = await api.create(), await api.create()
     asked = [api._client.get(api.base + _path(created)) for _ in range(2 * CHECKOUT_STREAMS_MAX)]
     answers = await asyncio.gather(*asked)  # all at once: nobody gets in between
@@ -227,7 +225,7 @@ async def test_a_checkout_has_five_streams_and_then_refuses_more(
     await running.watched_by(0)
 
 
-async def test_who_vanishes_leaves_nothing_behind(api: Api, running: Running) -> None:
+async def test_the_streams_of_disconnected_clients_are_released(api: Api, running: Running) -> None:
     created = await api.create()
     head = f"GET {_path(created)} HTTP/1.1\r\nHost: pay.test\r\n\r\n".encode()
     for _ in range(3 * CHECKOUT_STREAMS_MAX):  # before the first byte, or about then
@@ -251,7 +249,7 @@ async def _are_free(api: Api, running: Running, created: Answer) -> bool:
     return all(item.status == 200 for item in answers)
 
 
-async def test_a_look_at_the_headers_alone_holds_nothing(api: Api, running: Running) -> None:
+async def test_a_head_request_does_not_open_a_stream(api: Api, running: Running) -> None:
     created = await api.create()
     async with asyncio.timeout(PATIENCE_S):
         answer = await api.send("HEAD", _path(created))
@@ -260,7 +258,7 @@ async def test_a_look_at_the_headers_alone_holds_nothing(api: Api, running: Runn
     assert running.watching == 0
 
 
-async def test_a_process_listens_on_one_connection_and_on_none_while_nobody_looks(
+async def test_a_process_listens_on_one_connection_and_only_while_streams_are_open(
     api: Api, running: Running
 ) -> None:
     created, other = await api.create(), await api.create()
@@ -291,7 +289,9 @@ async def test_an_unknown_checkout_has_no_stream(api: Api) -> None:
         assert (answer.status, answer.json["code"]) == (404, "CHECKOUT_NOT_FOUND")
 
 
-async def test_whom_screening_denies_hears_that_and_no_more(api: Api, running: Running) -> None:
+async def test_a_buyer_denied_by_screening_gets_the_denial_and_no_stream(
+    api: Api, running: Running
+) -> None:
     created = await api.create()
     await api.world.perform(AddFraudRule(kind="PAYER", value="buyer-1"))
     answer = await api.send("GET", _path(created))
@@ -299,7 +299,7 @@ async def test_whom_screening_denies_hears_that_and_no_more(api: Api, running: R
     assert running.watching == 0
 
 
-async def test_a_process_that_ends_lets_its_streams_end(api: Api, running: Running) -> None:
+async def test_streams_end_when_their_process_stops(api: Api, running: Running) -> None:
     created = await api.create()
     async with listening(api, created) as stream:
         await stream.told()
@@ -311,7 +311,7 @@ async def test_a_process_that_ends_lets_its_streams_end(api: Api, running: Runni
         await stream.ends()
 
 
-async def test_a_declined_attempt_that_ends_nothing_is_no_event(api: Api) -> None:
+async def test_a_decline_that_does_not_end_the_payment_sends_no_event(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PROCESSING")
     async with listening(api, created) as stream:
@@ -322,7 +322,7 @@ async def test_a_declined_attempt_that_ends_nothing_is_no_event(api: Api) -> Non
         assert (await stream.told())["status"] == "FAILED"
 
 
-async def test_sigterm_ends_a_process_at_once_though_streams_are_open(world: World) -> None:
+async def test_sigterm_stops_a_process_immediately_even_if_streams_are_open(world: World) -> None:
     settings = world.service.settings
     port = free_port()
     process = await asyncio.create_subprocess_exec(

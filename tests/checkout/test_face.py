@@ -45,7 +45,9 @@ async def _page(api: Api, created: Answer, rest: str = "") -> str:
 
 
 @pytest.mark.parametrize("status", _ENDS)
-async def test_every_end_leads_back_and_to_help_and_terms(api: Api, status: str) -> None:
+async def test_every_final_page_links_to_the_shop_its_support_and_its_terms(
+    api: Api, status: str
+) -> None:
     await _profile(
         api,
         return_url="https://shop.test/thanks",
@@ -58,7 +60,7 @@ async def test_every_end_leads_back_and_to_help_and_terms(api: Api, status: str)
     assert 'href="https://shop.test/terms"' in page
 
 
-async def test_a_merchants_colour_is_on_the_page_corrected_for_each_theme(api: Api) -> None:
+async def test_the_page_has_the_merchants_colour_corrected_for_each_theme(api: Api) -> None:
     created = await api.create()
     plain = page_style().text
     assert f"<style>{plain}</style>" in await _page(api, created)
@@ -73,7 +75,7 @@ async def test_a_merchants_colour_is_on_the_page_corrected_for_each_theme(api: A
     assert f"<style>{plain}</style>" in await _page(api, created)
 
 
-async def test_a_merchant_is_read_with_its_face_by_no_statement_more(api: Api) -> None:
+async def test_branding_needs_no_additional_database_queries(api: Api) -> None:
     created = await api.create()
     await _page(api, created)
     counted = [await _statements(api, created)]
@@ -143,14 +145,14 @@ _EIGHT = [
 ]
 
 
-def test_a_group_of_cards_is_not_headed_by_the_name_of_one() -> None:
+def test_a_group_of_several_cards_is_titled_cards() -> None:
     texts = load_language("en")
     [cards] = group_methods([_quote("card", "Card"), _quote("card", "Another card")], texts)
     assert cards.title is not None
     assert texts.t(cards.title) == "Cards"
 
 
-def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
+def test_methods_are_grouped_and_each_token_is_listed_once_with_its_chains() -> None:
     groups = group_methods(_EIGHT, load_language("en"))
     listed = [
         (
@@ -178,7 +180,7 @@ def test_ways_stand_in_groups_and_a_token_once_with_its_chains() -> None:
     assert dearer[0].options[0].total is None  # each chain says its own
 
 
-def test_nothing_is_said_twice() -> None:
+def test_names_notes_and_titles_do_not_repeat_each_other() -> None:
     texts = load_language("en")
     for quotes in (
         _EIGHT,
@@ -196,7 +198,7 @@ def test_nothing_is_said_twice() -> None:
     assert named[0].options[0].note is None
 
 
-def test_eight_ways_have_signs_to_tell_them_apart() -> None:
+def test_methods_have_distinguishable_icons() -> None:
     signs = [
         str(way.icon)
         for group in group_methods(_EIGHT, load_language("en"))
@@ -216,7 +218,7 @@ def test_eight_ways_have_signs_to_tell_them_apart() -> None:
     )
 
 
-def test_a_sign_of_what_is_not_known_is_its_letter_and_no_markup() -> None:
+def test_the_icon_of_an_unknown_token_is_its_escaped_first_letter() -> None:
     assert ">D</text>" in draw_token_icon("DAI")
     assert ">&lt;</text>" in draw_chain_icon("<script>")
 
@@ -238,14 +240,14 @@ async def test_a_page_has_one_primary_action(api: Api, status: str) -> None:
     assert len(_primary(page)) == 1, page
 
 
-async def test_while_a_way_is_under_way_the_others_are_folded(api: Api) -> None:
+async def test_the_methods_are_collapsed_while_a_payment_is_processing(api: Api) -> None:
     page = await _page(api, await in_status(api, "PROCESSING"))
     folded = page.partition('<details class="other">')[2].partition("</details>")[0]
     assert folded.count('name="method"') == page.count('name="method"') == 2
     assert '<button type="submit" class="quiet">' in folded
 
 
-async def test_a_choice_that_was_refused_is_not_folded_away(api: Api) -> None:
+async def test_the_methods_are_expanded_after_a_rejected_selection(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PROCESSING")
     answer = await api.send(
@@ -260,7 +262,7 @@ class TestInTokens:
         async with contract_service(settings, gateway) as service:
             yield service
 
-    async def test_the_total_stands_first_with_what_it_is_made_of(self, api: Api) -> None:
+    async def test_the_header_shows_the_total_in_the_token_and_the_price(self, api: Api) -> None:
         methods = await offer_tokens(api.world)
         payment, _ = await bill(api.world, methods["USDT"])
         page = (await api.send("GET", f"/c/{payment.checkout_id}")).body.decode()
@@ -269,9 +271,7 @@ class TestInTokens:
         assert re.search(r">25\.5 <abbr[^>]*>USDT<", head)
         assert "<dt>Price</dt><dd><bdi>25.50\u00a0USD</bdi></dd>" in head
 
-    async def test_each_token_is_offered_with_its_sign_beside_the_price_that_it_pays(
-        self, api: Api
-    ) -> None:
+    async def test_each_token_is_offered_with_its_icon_and_the_price(self, api: Api) -> None:
         await offer_tokens(api.world)
         page = await _page(api, await api.create(currency="USD", amount="25.50"))
         offered = re.findall(r'<label class="method">.*?</label>', page, flags=re.DOTALL)
@@ -286,7 +286,7 @@ class TestInTokens:
         assert not any("Price" in other for other in others)  # it is what they ask anyway
 
 
-def test_a_style_sheet_is_made_smaller_and_says_the_same() -> None:
+def test_a_style_sheet_is_minified_without_changing_its_meaning() -> None:
     style = """/* a */ a:not(.b) { margin: 0 auto ; color : red; }
     @media (min-width: 900px) { p > q, i::after { content: "a  {b}"; } }"""
     assert minify_style(style) == (

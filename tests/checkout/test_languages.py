@@ -51,7 +51,7 @@ def _filled(text: str) -> str:
 
 
 @every_locale
-def test_a_language_has_every_text_once_and_in_the_order_of_the_english_file(locale: str) -> None:
+def test_every_language_has_the_texts_of_the_english_file_in_the_same_order(locale: str) -> None:
     folder = Path(cldr.FOLDER).parent / "texts"
     pairs = json.loads(
         (folder / f"{locale}.json").read_text(), object_pairs_hook=lambda pairs: pairs
@@ -60,13 +60,13 @@ def test_a_language_has_every_text_once_and_in_the_order_of_the_english_file(loc
 
 
 @every_foreign
-def test_a_text_has_the_same_places_for_values_in_every_language(locale: str) -> None:
+def test_a_text_has_the_same_placeholders_in_every_language(locale: str) -> None:
     for key, english in load_language("en").translations.items():
         assert _placeholders(load_language(locale).translations[key]) == _placeholders(english), key
 
 
 @every_locale
-def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
+def test_every_placeholder_is_filled(locale: str) -> None:
     for key, text in load_language(locale).translations.items():
         said = load_language(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
         assert said.strip() == said != "", key
@@ -75,13 +75,13 @@ def test_nothing_is_left_open_once_values_are_in(locale: str) -> None:
 
 
 @every_foreign
-def test_a_text_is_translated_unless_it_reads_the_same(locale: str) -> None:
+def test_every_text_is_translated_unless_it_is_listed_as_identical(locale: str) -> None:
     english, own = load_language("en").translations, load_language(locale).translations
     assert {key for key in own if own[key] == english[key]} == SAME[locale]
 
 
 @every_foreign
-def test_a_text_is_in_its_own_script(locale: str) -> None:
+def test_a_text_uses_the_script_of_its_language(locale: str) -> None:
     encoding = {"ja": "cp932", "zh-Hant": "big5hkscs", "th": "cp874", "id": "cp1252"}.get(locale)
     for key, text in load_language(locale).translations.items():
         if locale != "id":
@@ -91,7 +91,7 @@ def test_a_text_is_in_its_own_script(locale: str) -> None:
 
 
 @every_locale
-def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
+def test_a_text_follows_the_punctuation_rules_of_its_language(locale: str) -> None:
     wrong = {
         "ja": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
         "zh-Hant": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
@@ -103,7 +103,7 @@ def test_a_text_is_set_as_its_language_sets_it(locale: str) -> None:
         assert "  " not in text, key
 
 
-def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
+def test_values_in_arabic_texts_keep_their_own_direction() -> None:
     inside = {"first", "second", "when", "minutes", "quantity", "name"}  # Arabic, or a number
     for key, text in load_language("ar").translations.items():
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
@@ -112,17 +112,17 @@ def test_what_is_put_into_arabic_keeps_its_own_direction() -> None:
         assert not re.search(r"\d-[A-Z]", text), key  # is shown in the order `D-3`
 
 
-def test_an_arabic_number_stands_after_what_it_counts_since_the_noun_would_bend() -> None:
+def test_arabic_numbers_follow_the_noun_to_avoid_inflection() -> None:
     for text in load_language("ar").translations.values():
         assert not re.search(r"\{minutes\} د", text)
 
 
-def test_arabic_alone_runs_from_right_to_left() -> None:
+def test_only_arabic_is_right_to_left() -> None:
     assert [locale for locale in LOCALES if load_language(locale).direction == "rtl"] == ["ar"]
     assert list(OWN_NAMES) == list(LOCALES)
 
 
-def test_every_text_that_is_used_is_there_and_gets_its_values() -> None:
+def test_every_used_text_exists_and_gets_its_values() -> None:
     calls = used.calls()
     assert len(calls) > 100
     for where, key, given_values in calls:
@@ -134,7 +134,7 @@ def test_every_text_that_is_used_is_there_and_gets_its_values() -> None:
             )
 
 
-def test_every_text_that_is_there_is_used() -> None:
+def test_every_text_is_used() -> None:
     mentioned = used.mentioned()
     left = {
         key for key in load_language("en").translations if not key.startswith(BUILT)
@@ -145,18 +145,18 @@ def test_every_text_that_is_there_is_used() -> None:
     assert in_texts == {f"kind_{kind}" for kind in kinds}
 
 
-def test_no_template_and_no_script_says_a_word_of_its_own() -> None:
+def test_templates_and_scripts_contain_no_literal_words() -> None:
     assert used.words_in_templates() <= {"UTC", "approve", "fail"}  # and values of buttons
     assert used.words_in_scripts() == set()
 
 
 @every_locale
-def test_the_names_and_separators_are_those_of_cldr(locale: str) -> None:
+def test_names_and_separators_match_cldr(locale: str) -> None:
     assert (cldr.FOLDER / f"{locale}.json").read_text() == cldr.text(locale)
 
 
 @every_locale
-def test_countries_are_listed_by_name_and_nowhere_in_particular_comes_last(locale: str) -> None:
+def test_countries_are_sorted_by_name_and_global_comes_last(locale: str) -> None:
     countries = load_language(locale).countries
     assert set(countries) == set(COUNTRIES)
     assert list(countries.items())[-1] == (GLOBAL, "Global")
@@ -165,7 +165,7 @@ def test_countries_are_listed_by_name_and_nowhere_in_particular_comes_last(local
         assert list(countries.values())[:-1] == sorted(list(countries.values())[:-1])
 
 
-def test_japanese_countries_go_by_sound_thai_ones_by_consonant_chinese_ones_by_strokes() -> None:
+def test_countries_are_sorted_by_the_collation_of_the_language() -> None:
     for locale, names in {
         "ja": ["台湾", "チリ", "ドミニカ共和国", "日本", "ニュージーランド"],
         "th": ["เนเธอร์แลนด์", "บราซิล", "เบลเยียม", "ปานามา"],
@@ -190,7 +190,9 @@ def test_japanese_countries_go_by_sound_thai_ones_by_consonant_chinese_ones_by_s
         ("id", "99999999999999999999.999", "99.999.999.999.999.999.999,999"),
     ],
 )
-def test_a_number_has_the_separators_of_its_language(locale: str, plain: str, written: str) -> None:
+def test_a_number_is_formatted_with_the_separators_of_the_language(
+    locale: str, plain: str, written: str
+) -> None:
     assert load_language(locale).number(plain) == written
     assert load_language(locale).money(plain, "THB") == f"{written}\u00a0THB"
 
@@ -201,7 +203,7 @@ def test_a_number_has_the_separators_of_its_language(locale: str, plain: str, wr
     whole=st.integers(0, 10**30),
     fraction=st.text("0123456789", max_size=18),
 )
-def test_no_digit_of_a_number_is_lost(locale: str, whole: int, fraction: str) -> None:
+def test_formatting_a_number_preserves_every_digit(locale: str, whole: int, fraction: str) -> None:
     own = load_language(locale)
     plain = f"{whole}.{fraction}" if fraction else str(whole)
     assert own.number(plain).replace(own.group, "").replace(own.decimal, ".") == plain
@@ -245,7 +247,9 @@ def test_no_digit_of_a_number_is_lost(locale: str, whole: int, fraction: str) ->
         ("x" * 493 + ",zh-Hans", "th"),
     ],
 )
-def test_the_buyers_language_is_the_one_they_like_best_of_ours(accepted: str, locale: str) -> None:
+def test_the_supported_language_with_the_highest_preference_is_chosen(
+    accepted: str, locale: str
+) -> None:
     assert negotiate_language(None, accepted, "th") == locale
 
 
@@ -263,7 +267,7 @@ def test_the_buyers_language_is_the_one_they_like_best_of_ours(accepted: str, lo
         ("a-" * 10**6, "-" * 10**6, "_" * 10**6, "en"),
     ],
 )
-def test_who_asks_comes_first_then_the_browser_then_the_shop_then_english(
+def test_the_query_takes_precedence_over_the_browser_the_shop_and_english(
     asked: str | None, accepted: str, fallback: str, locale: str
 ) -> None:
     assert negotiate_language(asked, accepted, fallback) == locale
@@ -274,7 +278,7 @@ _rubbish = st.text() | st.text("ajthzenidq=01.;,-_* \t") | st.from_regex(r"(zh|j
 
 @examples(deadline=None)
 @given(asked=st.none() | _rubbish, accepted=_rubbish, fallback=_rubbish)
-def test_whatever_is_sent_one_of_our_languages_is_chosen(
+def test_any_input_results_in_a_supported_language(
     asked: str | None, accepted: str, fallback: str
 ) -> None:
     assert negotiate_language(asked, accepted, fallback) in LOCALES

@@ -50,12 +50,12 @@ def test_a_token_method_is_named_by_its_token_and_chain(locale: str) -> None:
 
 
 @pytest.mark.parametrize("label", ["2C2P", "Nimbus card", "Card of the house", "Pay on delivery"])
-def test_a_label_of_the_operator_is_shown_as_it_was_written(label: str) -> None:
+def test_a_custom_label_is_shown_unchanged(label: str) -> None:
     assert method_name(_quote(label), load_language("ja")) == label
 
 
 @pytest.mark.parametrize("label", ["Card", "Nimbus card"])
-def test_the_operators_translation_has_priority_over_ours(label: str) -> None:
+def test_a_translation_by_the_operator_takes_precedence(label: str) -> None:
     quote = _quote(label, label_translations={"ja": "Card", "th": _THAI})
     assert method_name(quote, load_language("ja")) == "Card"
     assert method_name(quote, load_language("th")) == _THAI
@@ -70,7 +70,7 @@ def test_a_translation_also_names_the_chain_of_a_token() -> None:
     assert chain_name(quote, None, load_language("ja")) == "Native"
 
 
-async def test_page_and_receipt_name_the_method_in_the_buyers_language(api: Api) -> None:
+async def test_the_page_and_the_receipt_name_the_method_in_the_buyers_language(api: Api) -> None:
     created = await api.create()
     path = f"/c/{created.json['checkout_id']}"
     name = load_language("ja").t("kind_card")
@@ -97,7 +97,7 @@ _NAMES = [("th", "บัตร &lt;เครดิต&gt;"), ("ar", _ARABIC), ("
 
 
 @pytest.mark.parametrize(("language", "name"), _NAMES)
-async def test_every_page_shows_the_translation_and_the_api_the_default_label(
+async def test_pages_show_the_translation_and_the_api_returns_the_default_label(
     api: Api, language: str, name: str
 ) -> None:
     await _translate_card(api)
@@ -115,7 +115,7 @@ async def test_every_page_shows_the_translation_and_the_api_the_default_label(
 
 
 @pytest.mark.parametrize(("language", "name"), _NAMES)
-async def test_a_receipt_names_the_method_as_it_was_when_it_was_selected(
+async def test_a_receipt_shows_the_method_name_at_the_time_of_selection(
     api: Api, language: str, name: str
 ) -> None:
     world = api.world

@@ -73,7 +73,7 @@ def listed(quotes: list[dict[str, Any]], **preferences: Any) -> list[list[str]]:
 
 
 @pytest.mark.parametrize("brand", BRANDS, ids=lambda brand: brand.code)
-def test_a_brand_is_known_by_its_names_and_has_a_readable_tile(brand: Any) -> None:
+def test_a_brand_is_recognized_by_its_names_and_has_a_legible_tile(brand: Any) -> None:
     for label in (
         brand.name,
         f"{brand.name} (2C2P)",
@@ -87,18 +87,18 @@ def test_a_brand_is_known_by_its_names_and_has_a_readable_tile(brand: Any) -> No
     assert str(draw_brand_icon(brand.code)).isascii()  # every device has a font for its letters
 
 
-def test_tiles_tell_brands_apart() -> None:
+def test_every_brand_has_a_different_tile() -> None:
     assert len({str(draw_brand_icon(brand.code)) for brand in BRANDS}) == len(BRANDS)
 
 
 @pytest.mark.parametrize(
     "label", ["2C2P", "Transfer dana", "Bank transfer", "Card", "Mayan bank", "Apple payment", ""]
 )
-def test_other_words_are_no_brand(label: str) -> None:
+def test_a_label_without_a_brand_name_has_no_brand(label: str) -> None:
     assert find_brand(label) is None
 
 
-def test_a_card_is_a_card_whoever_issues_it() -> None:
+def test_a_branded_card_is_grouped_and_drawn_as_a_card() -> None:
     assert choose_group("card", "GCash card") is MethodGroup.CARD
     assert draw_quote_icon(quote(1, "GCash card", "card")) == draw_quote_icon(
         quote(1, "Card", "card")
@@ -124,7 +124,7 @@ def test_every_method_belongs_to_a_group(kind: str, label: str, group: MethodGro
     assert choose_group(kind, label) is group
 
 
-def test_a_brand_has_its_name_in_the_buyers_language() -> None:
+def test_a_brand_is_named_in_the_buyers_language() -> None:
     for label, locale, name in (
         ("PromptPay", "th", "พร้อมเพย์"),
         ("PromptPay", "en", "PromptPay"),
@@ -146,7 +146,7 @@ FOUR = [
 ]
 
 
-def test_groups_have_one_order_until_buyers_prefer_another() -> None:
+def test_groups_have_a_fixed_default_order() -> None:
     assert listed(FOUR) == [["Card"], ["TrueMoney", "LINE Pay"], ["PromptPay"]]
 
 
@@ -159,7 +159,7 @@ def test_the_method_that_was_used_last_comes_first() -> None:
     assert marked == ["PromptPay"]
 
 
-def test_the_most_used_come_first_except_behind_a_lower_position() -> None:
+def test_the_most_used_methods_come_first_unless_positions_are_configured() -> None:
     assert listed(FOUR, usage={3: 90, 4: 30}) == [
         ["PromptPay"],
         ["LINE Pay", "TrueMoney"],
@@ -180,7 +180,7 @@ def test_the_fastest_network_comes_first_if_it_costs_little_more() -> None:
     assert [item["chain"] for item in ordered] == ["Dear", "Slow"]
 
 
-def test_a_network_that_was_used_last_comes_before_faster_networks() -> None:
+def test_the_network_that_was_used_last_comes_before_faster_networks() -> None:
     quotes = [network(1, "slow", 900, "0.01"), network(2, "fast", 5, "0.01")]
     preferences = MethodPreferences(last_key="USDT.slow")
     assert [order_quote["chain"] for order_quote in order_quotes(quotes, preferences)] == [
@@ -197,11 +197,11 @@ def test_a_network_that_was_used_last_comes_before_faster_networks() -> None:
 @pytest.mark.parametrize(
     "text", [None, "", "a b", "card;", "<b>", "é", "x" * 41, "card\n", '"card"']
 )
-def test_a_key_that_is_none_of_ours_is_ignored(text: str | None) -> None:
+def test_an_invalid_method_key_is_ignored(text: str | None) -> None:
     assert parse_method_key(text) is None
 
 
-def test_every_key_can_be_read_again() -> None:
+def test_every_method_key_can_be_parsed() -> None:
     for item in (*FOUR, network(1, "bsc", 1, "0"), network(1, "bsc", 1, "0", is_deposit=True)):
         assert parse_method_key(make_method_key(item)) == make_method_key(item)
 
@@ -228,7 +228,7 @@ async def choose(api: Api, created: Answer, method: int) -> Answer:
     )
 
 
-async def test_the_page_remembers_the_kind_of_method_and_nothing_else(api: Api) -> None:
+async def test_a_cookie_stores_only_the_kind_of_the_selected_method(api: Api) -> None:
     first = await page(api, created := await api.create())
     assert names(first) == ["Card", "Transfer"]
     assert "Used last time" not in first
@@ -242,12 +242,12 @@ async def test_the_page_remembers_the_kind_of_method_and_nothing_else(api: Api) 
 
 
 @pytest.mark.parametrize("value", ["", "<b>", "x" * 5000, "nothing", '"bank', "bank; bank"])
-async def test_a_strange_cookie_changes_nothing(api: Api, value: str) -> None:
+async def test_a_malformed_cookie_is_ignored(api: Api, value: str) -> None:
     text = await page(api, await api.create(), f"other={value}; payintent-method=<{value}")
     assert names(text) == ["Card", "Transfer"]
 
 
-async def test_a_choice_that_led_to_nothing_is_not_remembered(api: Api) -> None:
+async def test_a_failed_selection_is_not_remembered(api: Api) -> None:
     answer = await choose(api, await api.create(), 999)
     assert answer.status == 404
     assert "Set-Cookie" not in answer.headers
@@ -259,7 +259,7 @@ async def pay(world: World, method: int) -> None:
     await world.report(payment, session.id, captured(159_000, reference=f"paid-{session.id}"))
 
 
-async def test_the_methods_that_a_merchants_buyers_use_come_first(api: Api) -> None:
+async def test_the_methods_used_most_by_a_merchants_buyers_come_first(api: Api) -> None:
     world = api.world
     await world.create()  # was not paid
     for _ in range(19):
@@ -276,7 +276,7 @@ async def test_the_methods_that_a_merchants_buyers_use_come_first(api: Api) -> N
     assert await MethodUsage(world.database).get(world.merchant_id + 1) == {}
 
 
-async def test_a_page_names_the_brands_of_cards(api: Api) -> None:
+async def test_the_page_lists_the_card_brands(api: Api) -> None:
     text = await page(api, await api.create())
     assert re.findall('<span class="mark">([^<]*)', text) == ["Visa", "Mastercard"]
 
@@ -284,7 +284,7 @@ async def test_a_page_names_the_brands_of_cards(api: Api) -> None:
 @pytest.mark.parametrize(
     ("label", "brand"), [("TrueMoney", "truemoney"), ("gcash", "gcash"), ("GCash or Maya", None)]
 )
-async def test_a_gateway_is_told_which_named_method_to_open(
+async def test_the_brand_of_the_selected_method_is_sent_to_the_gateway(
     api: Api, label: str, brand: str | None
 ) -> None:
     world = api.world

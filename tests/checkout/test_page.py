@@ -75,7 +75,7 @@ async def _follow(api: Api, selected: Answer) -> Answer:
     return await api.send("GET", f"{to.path}?{to.query}")
 
 
-async def test_a_form_of_a_gateway_is_posted_once_and_continuing_selects_anew(api: Api) -> None:
+async def test_a_gateway_form_is_posted_once_and_continuing_opens_a_new_session(api: Api) -> None:
     def answer(request: GatewaySessionRequest) -> SessionCreated:
         fields = {"order": request.session_id.hex}
         redirect = {"url": "https://bank.test/pay", "method": "POST", "fields": fields}
@@ -107,7 +107,7 @@ async def test_a_form_of_a_gateway_is_posted_once_and_continuing_selects_anew(ap
 
 
 @pytest.mark.parametrize("status", _TITLES)
-async def test_the_page_tells_how_each_payment_stands(api: Api, status: str) -> None:
+async def test_the_page_shows_every_payment_status(api: Api, status: str) -> None:
     created = await in_status(api, status)
     page = await _show(api, created)
     assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
@@ -127,7 +127,7 @@ async def test_the_page_tells_how_each_payment_stands(api: Api, status: str) -> 
 
 
 @pytest.mark.parametrize("reason", _REASONS)
-async def test_the_page_says_why_a_payment_failed(api: Api, reason: str) -> None:
+async def test_the_page_explains_why_a_payment_failed(api: Api, reason: str) -> None:
     created = await in_status(api, "PROCESSING")
     payment = await payment_of(api, created)
     report = {"state": "declined", "reason": reason}
@@ -139,14 +139,14 @@ async def test_the_page_says_why_a_payment_failed(api: Api, reason: str) -> None
     assert ("To try again, return to the shop" in page.body.decode()) == can_retry
 
 
-async def test_a_status_that_nobody_knows_is_told_as_one(api: Api) -> None:
+async def test_an_unknown_status_has_a_generic_title(api: Api) -> None:
     payment = replace(await payment_of(api, await api.create()), status="TRANSFORMED")  # type: ignore[arg-type]
     merchant = (await api.world.service.merchants.get(payment.merchant_id)).merchant
     result = paid_result(payment, merchant, load_language("en"))
     assert result.title == "unknown_state"
 
 
-async def test_a_merchants_texts_cannot_become_markup(api: Api) -> None:
+async def test_text_from_a_merchant_or_the_query_is_escaped(api: Api) -> None:
     attack = '"><script>alert(1)</script><img src=x onerror=alert(1)>{{7*7}}'
     await api.world.rows("UPDATE merchant SET name = $1", attack)
     await api.world.rows("UPDATE payment_method SET label = $1", attack)
@@ -168,7 +168,7 @@ async def test_a_merchants_texts_cannot_become_markup(api: Api) -> None:
     assert "49" not in re.findall(r"<h1>(.*?)</h1>", page.body.decode())[0]
 
 
-async def test_a_buyer_who_chooses_goes_on_to_the_gateway(api: Api) -> None:
+async def test_selecting_a_method_redirects_to_the_gateway(api: Api) -> None:
     created = await api.create()
     answer = await _submit(api, created, _form(await _show(api, created)))
     assert (answer.status, answer.headers["Location"]) == (303, "http://gateway.test/pay")
@@ -183,7 +183,7 @@ async def test_a_buyer_who_chooses_goes_on_to_the_gateway(api: Api) -> None:
     assert len(api.world.gateway.created) == 2
 
 
-async def test_a_refused_choice_shows_why_with_its_status_and_keeps_what_was_typed(
+async def test_a_rejected_selection_shows_the_reason_and_keeps_the_input(
     api: Api,
 ) -> None:
     created = await api.create()
@@ -217,7 +217,7 @@ async def test_a_refused_choice_shows_why_with_its_status_and_keeps_what_was_typ
     assert _TITLES["CANCELLED"] in page.body.decode()
 
 
-async def test_a_form_that_is_too_large_or_unreadable_is_refused(api: Api) -> None:
+async def test_an_oversized_or_malformed_form_is_rejected(api: Api) -> None:
     created = await api.create()
     path = f"{_path(created)}/select"
     for data, status in (
@@ -234,7 +234,7 @@ async def test_a_form_that_is_too_large_or_unreadable_is_refused(api: Api) -> No
     assert (await payment_of(api, created)).status == "PENDING"
 
 
-async def test_a_gateway_that_is_away_is_told_on_the_page(api: Api) -> None:
+async def test_the_page_reports_an_unresponsive_gateway(api: Api) -> None:
     created = await api.create()
     api.world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
     page = await _submit(api, created, _form(await _show(api, created)))
@@ -243,7 +243,7 @@ async def test_a_gateway_that_is_away_is_told_on_the_page(api: Api) -> None:
     assert "planted" not in page.body.decode()
 
 
-async def test_the_buyers_country_is_chosen_on_the_page(api: Api) -> None:
+async def test_the_buyer_can_choose_a_country(api: Api) -> None:
     created = await api.create()
     assert '<option value="TH" selected>' in (await _show(api, created)).body.decode()
     page = await _show(api, created, "?country=US")
@@ -267,7 +267,7 @@ async def _taxed(api: Api) -> Answer:
     return await api.create()
 
 
-async def test_what_the_page_shows_for_a_chosen_country_is_what_its_form_selects(
+async def test_the_form_selects_the_total_shown_for_a_chosen_country(
     api: Api,
 ) -> None:
     created = await _taxed(api)
@@ -277,7 +277,7 @@ async def test_what_the_page_shows_for_a_chosen_country_is_what_its_form_selects
     assert answer.status == 303
 
 
-async def test_what_the_page_shows_without_a_chosen_country_is_what_its_form_selects(
+async def test_the_form_selects_the_total_shown_without_a_chosen_country(
     api: Api,
 ) -> None:
     created = await _taxed(api)
@@ -285,7 +285,7 @@ async def test_what_the_page_shows_without_a_chosen_country_is_what_its_form_sel
     assert answer.status == 303
 
 
-async def test_what_the_page_shows_where_the_buyer_seems_to_be_is_what_its_form_selects(
+async def test_the_form_selects_the_total_shown_for_a_detected_country(
     api: Api,
 ) -> None:
     await _taxed(api)
@@ -295,7 +295,7 @@ async def test_what_the_page_shows_where_the_buyer_seems_to_be_is_what_its_form_
     assert answer.status == 303
 
 
-async def test_a_buyer_cancels_on_the_page(api: Api) -> None:
+async def test_a_buyer_can_cancel_on_the_page(api: Api) -> None:
     created = await api.create()
     answer = await api.send("POST", f"{_path(created)}/cancel")
     assert (answer.status, answer.headers["Location"]) == (303, _path(created))
@@ -305,7 +305,7 @@ async def test_a_buyer_cancels_on_the_page(api: Api) -> None:
     assert _TITLES["CANCELLED"] in again.body.decode()
 
 
-async def test_a_page_of_what_has_ended_speaks_of_no_payment_that_was_detected(api: Api) -> None:
+async def test_the_page_of_an_ended_payment_shows_no_error(api: Api) -> None:
     cancelled, expired = await api.create(), await api.create()
     form = _form(await _show(api, cancelled))
     await bring_to(api, expired, "PROCESSING")
@@ -320,7 +320,9 @@ async def test_a_page_of_what_has_ended_speaks_of_no_payment_that_was_detected(a
             assert word not in page.body.decode(), word
 
 
-async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_is_shown_as_a_page(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object) -> None:
         raise ValueError("planted")
 
@@ -333,7 +335,7 @@ async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch)
     assert b"planted" not in page.body
 
 
-async def test_a_buyer_who_comes_back_changes_nothing_and_the_gateway_is_asked_soon(
+async def test_a_returning_buyer_changes_nothing_but_triggers_a_gateway_query(
     api: Api,
 ) -> None:
     created = await api.create()
@@ -368,7 +370,7 @@ async def test_an_unknown_checkout_has_no_page(api: Api) -> None:
         assert "default-src 'none'" in answer.headers["Content-Security-Policy"]
 
 
-async def test_a_page_whose_payment_is_held_by_somebody_else_says_so_to_a_person(api: Api) -> None:
+async def test_the_page_of_a_locked_payment_suggests_a_retry(api: Api) -> None:
     created = await api.create()
     held = await api.world.open_connection()
     async with held.transaction():
@@ -381,7 +383,7 @@ async def test_a_page_whose_payment_is_held_by_somebody_else_says_so_to_a_person
     assert page.headers["Retry-After"] == "1"
 
 
-async def test_nobody_is_led_to_a_gateway_when_the_time_is_over(api: Api) -> None:
+async def test_an_expired_payment_does_not_link_to_the_gateway(api: Api) -> None:
     created = await in_status(api, "PROCESSING")
     assert "http://gateway.test/pay" in (await _show(api, created)).body.decode()
     await api.world.move_clock(1800)
@@ -393,7 +395,7 @@ async def test_nobody_is_led_to_a_gateway_when_the_time_is_over(api: Api) -> Non
 
 
 @pytest.mark.parametrize("locale", ["en", "th", "ja"])
-async def test_countries_stand_in_the_order_of_the_language(api: Api, locale: str) -> None:
+async def test_countries_are_listed_in_the_order_of_the_language(api: Api, locale: str) -> None:
     page = (await _show(api, await api.create(), f"?lang={locale}")).body.decode()
     listed = re.findall(r'<option value="([A-Z]{2})"', page)
     assert listed == list(load_language(locale).countries)

@@ -54,7 +54,7 @@ def spoken(page: str) -> str:
         ("?lang=" + "x" * 2_000, "th", "th"),
     ],
 )
-async def test_a_buyer_is_spoken_to_as_asked(
+async def test_the_page_is_in_the_requested_language(
     api: Api, query: str, accepted: str, expected: str
 ) -> None:
     created = await api.create()
@@ -66,14 +66,14 @@ async def test_a_buyer_is_spoken_to_as_asked(
         assert name in page
 
 
-async def test_without_a_wish_the_merchants_language_is_spoken(api: Api) -> None:
+async def test_the_merchants_language_is_the_default(api: Api) -> None:
     await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, locale="th"))
     created = await api.create()
     assert spoken(await show(api, created)) == "th"
     assert spoken(await show(api, created, Accept_Language="ja")) == "ja"
 
 
-async def test_the_language_that_was_asked_for_stays_all_the_way(api: Api) -> None:
+async def test_the_requested_language_is_kept_throughout_the_checkout(api: Api) -> None:
     created = await api.create()
     page = await show(api, created, "?lang=ja&country=TH")
     action = re.search(r'<form class="methods" method="post" action="([^"]*)"', page)
@@ -99,7 +99,7 @@ async def bring_to_end(api: Api, created: Answer) -> None:
     assert (await callback(api, payment.session_id, captured())).status == 200
 
 
-async def test_a_gateway_is_told_a_language_of_ours_or_none(api: Api) -> None:
+async def test_the_gateway_receives_a_supported_language_or_none(api: Api) -> None:
     for lang, told in (("", None), ("?lang=%00%3Cx%3E", "en"), ("?lang=zh-TW", "zh-Hant")):
         created = await api.create()
         data = {"method": f"{api.world.card}||"}
@@ -112,7 +112,7 @@ STATUSES = ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED", "
 
 
 @pytest.mark.parametrize("status", [*STATUSES, "PARTIALLY_REFUNDED"])
-async def test_no_page_shows_a_slip_of_ours_in_any_language(api: Api, status: str) -> None:
+async def test_no_page_contains_template_errors_in_any_language(api: Api, status: str) -> None:
     created = await in_status(api, status)
     rests = ("", "/receipt") if "PAID" in status or "REFUND" in status else ("",)
     for locale in LOCALES:
@@ -123,7 +123,7 @@ async def test_no_page_shows_a_slip_of_ours_in_any_language(api: Api, status: st
             assert not SLIPS.search(text), (locale, SLIPS.search(text))
 
 
-def test_every_language_has_the_same_texts_with_the_same_values() -> None:
+def test_every_language_has_the_same_texts_and_placeholders() -> None:
     folder = resources.files("payintent") / "checkout" / "locales" / "texts"
     known = {item: json.loads((folder / f"{item}.json").read_text()) for item in LOCALES}
     for locale, words in known.items():
@@ -134,7 +134,7 @@ def test_every_language_has_the_same_texts_with_the_same_values() -> None:
             assert text.strip() == text != "", (locale, key)
 
 
-async def test_a_receipt_says_what_was_paid_and_no_more_of_the_buyer(api: Api) -> None:
+async def test_a_receipt_shows_the_payment_and_only_a_masked_email_of_the_buyer(api: Api) -> None:
     product = {"name": "The Sea <b>", "quantity": 2}
     metadata = {"product": product, "order_id": "A-9", "internal": "margin-38"}
     created = await api.create(payer_email="ann.smith@example.com", metadata=metadata)
@@ -160,20 +160,20 @@ async def test_a_receipt_says_what_was_paid_and_no_more_of_the_buyer(api: Api) -
     assert "<form" not in page
 
 
-async def test_a_receipt_says_what_was_given_back(api: Api) -> None:
+async def test_a_receipt_shows_the_refunded_amount(api: Api) -> None:
     created = await in_status(api, "PARTIALLY_REFUNDED")
     page = await show(api, created, "/receipt")
     assert "<dt>Refunded</dt><dd><bdi>90.00\u00a0THB</bdi></dd>" in page
 
 
 @pytest.mark.parametrize("status", ["PROCESSING", "FAILED", "CANCELLED", "EXPIRED"])
-async def test_there_is_no_receipt_of_what_was_not_paid(api: Api, status: str) -> None:
+async def test_an_unpaid_payment_has_no_receipt(api: Api, status: str) -> None:
     created = await in_status(api, status)
     answer = await api.send("GET", path_of(created, "/receipt?lang=ja"))
     assert (answer.status, answer.headers["Location"]) == (303, path_of(created, "?lang=ja"))
 
 
-async def test_a_code_opens_the_page_on_another_device(api: Api) -> None:
+async def test_the_qr_code_encodes_the_page_url(api: Api) -> None:
     created = await api.create()
     answer = await api.send("GET", path_of(created, "/qr.svg?lang=ja"))
     assert (answer.status, answer.headers["Content-Type"]) == (200, "image/svg+xml")
@@ -190,14 +190,14 @@ class TestWithoutAnAddressOfItsOwn:
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"checkout_base": ""})
 
-    async def test_the_page_names_the_address_that_it_was_asked_at(self, api: Api) -> None:
+    async def test_the_page_shows_the_host_of_the_request(self, api: Api) -> None:
         created = await api.create()
         page = await show(api, created, Host="pay.other.test")
         assert f'data-text="http://pay.other.test{path_of(created)}"' in page
         assert 'data-url="/v1/checkout/' in page
 
 
-async def test_the_way_back_names_the_payment_and_its_end(api: Api) -> None:
+async def test_the_return_link_contains_the_payment_id_and_status(api: Api) -> None:
     await api.world.perform(
         SetMerchantProfile(merchant_id=api.world.merchant_id, return_url=THANKS)
     )
@@ -211,7 +211,7 @@ async def test_the_way_back_names_the_payment_and_its_end(api: Api) -> None:
     assert "<pay-return" not in page
 
 
-async def test_a_buyer_is_taken_back_of_oneself_only_right_after_paying(api: Api) -> None:
+async def test_a_buyer_returns_automatically_only_right_after_paying(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PAID")
     assert "<pay-return" not in await show(api, created)  # there is nowhere to go
@@ -224,7 +224,7 @@ async def test_a_buyer_is_taken_back_of_oneself_only_right_after_paying(api: Api
     assert "<pay-return" not in await show(api, await in_status(api, "PARTIALLY_REFUNDED"))
 
 
-async def test_the_checkout_tells_whether_the_merchant_knows(api: Api) -> None:
+async def test_the_view_reports_whether_the_merchant_was_notified(api: Api) -> None:
     url = "https://shop.test/hook"
     await api.world.rows("UPDATE merchant SET callback_url = $1", url)
     created = await api.create()
@@ -241,7 +241,7 @@ async def test_the_checkout_tells_whether_the_merchant_knows(api: Api) -> None:
     assert (await view(api, cancelled)).json["merchant_told"] is True  # nobody is told of it
 
 
-async def test_a_page_says_whether_a_choice_is_still_possible(api: Api) -> None:
+async def test_an_elapsed_page_still_updates_but_offers_no_selection(api: Api) -> None:
     created = await api.create()
     await select(api, created)
     await api.world.move_clock(1_801)

@@ -115,16 +115,14 @@ async def _refusal(fetcher: PictureFetcher, url: str) -> str:
 # What is fetched
 
 
-async def test_a_picture_is_fetched_also_after_a_redirect(
-    shop: Shop, fetcher: PictureFetcher
-) -> None:
+async def test_a_picture_is_fetched_through_a_redirect(shop: Shop, fetcher: PictureFetcher) -> None:
     content = picture()
     shop.give("/book.png", content)
     assert await fetcher.fetch(shop.send("/old", "/book.png")) == content
     assert shop.asked == ["/old", "/book.png"]
 
 
-async def test_redirects_are_not_followed_for_ever(shop: Shop, fetcher: PictureFetcher) -> None:
+async def test_the_number_of_redirects_is_limited(shop: Shop, fetcher: PictureFetcher) -> None:
     assert await _refusal(fetcher, shop.send("/round", "/round")) == "too many redirects"
     assert len(shop.asked) == fetch.REDIRECTS_MAX + 1
 
@@ -145,7 +143,7 @@ async def test_redirects_are_not_followed_for_ever(shop: Shop, fetcher: PictureF
         "https://bücher.example/x",
     ],
 )
-async def test_outside_the_sandbox_no_address_that_is_not_public_is_asked(
+async def test_outside_the_sandbox_only_public_addresses_are_requested(
     shop: Shop, url: str
 ) -> None:
     shop.give("/x", picture())
@@ -155,7 +153,9 @@ async def test_outside_the_sandbox_no_address_that_is_not_public_is_asked(
     assert shop.asked == []
 
 
-async def test_a_redirect_to_this_machine_is_not_followed(shop: Shop, allowed_shop: Shop) -> None:
+async def test_a_redirect_to_a_loopback_address_is_not_followed(
+    shop: Shop, allowed_shop: Shop
+) -> None:
     shop.give("/x", picture())
     rules = EgressRules(
         networks=(ip_network("127.0.0.2/32"),), ports=frozenset({shop.port, allowed_shop.port})
@@ -168,7 +168,7 @@ async def test_a_redirect_to_this_machine_is_not_followed(shop: Shop, allowed_sh
     assert (allowed_shop.asked, shop.asked) == (["/old"], [])
 
 
-async def test_outside_the_sandbox_only_https_is_asked(allowed_shop: Shop) -> None:
+async def test_outside_the_sandbox_only_https_urls_are_requested(allowed_shop: Shop) -> None:
     rules = EgressRules(
         networks=(ip_network("127.0.0.2/32"),), ports=frozenset({allowed_shop.port})
     )
@@ -178,7 +178,7 @@ async def test_outside_the_sandbox_only_https_is_asked(allowed_shop: Shop) -> No
     assert (reason, allowed_shop.asked) == ("the URL must use https", [])
 
 
-async def test_a_body_that_is_announced_too_large_is_not_read(
+async def test_a_body_is_not_read_if_its_content_length_is_too_large(
     shop: Shop, fetcher: PictureFetcher
 ) -> None:
     async def announced(request: web.Request) -> web.StreamResponse:
@@ -190,7 +190,7 @@ async def test_a_body_that_is_announced_too_large_is_not_read(
     assert "more than" in await _refusal(fetcher, shop.url("/large"))
 
 
-async def test_a_body_that_never_ends_is_cut_off(shop: Shop, fetcher: PictureFetcher) -> None:
+async def test_an_endless_body_is_cut_off(shop: Shop, fetcher: PictureFetcher) -> None:
     sent = 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
@@ -206,7 +206,7 @@ async def test_a_body_that_never_ends_is_cut_off(shop: Shop, fetcher: PictureFet
     assert sent < 50 * 1024 * 1024
 
 
-async def test_a_slow_body_is_given_up(shop: Shop) -> None:
+async def test_a_slow_body_times_out(shop: Shop) -> None:
     gone = asyncio.Event()
 
     async def slow(request: web.Request) -> web.StreamResponse:
@@ -223,9 +223,7 @@ async def test_a_slow_body_is_given_up(shop: Shop) -> None:
     await fetcher.close()
 
 
-async def test_an_answer_that_is_an_error_is_no_picture(
-    shop: Shop, fetcher: PictureFetcher
-) -> None:
+async def test_an_error_response_is_not_a_picture(shop: Shop, fetcher: PictureFetcher) -> None:
     async def away(_: web.Request) -> web.Response:
         return web.Response(status=503, body=picture())
 
@@ -238,18 +236,18 @@ async def test_an_answer_that_is_an_error_is_no_picture(
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
-def test_a_picture_is_made_small_and_keeps_its_shape(kind: str) -> None:
+def test_a_picture_is_scaled_down_in_proportion(kind: str) -> None:
     made = opened(encode_picture(picture(800, 400, kind)))
     assert (made.format, made.size) == ("WEBP", (SIDE_PX, SIDE_PX // 2))
 
 
-def test_a_transparent_picture_stays_so() -> None:
+def test_transparency_is_preserved() -> None:
     made = opened(encode_picture(picture(40, 40, mode="RGBA", colour=(255, 0, 0, 0))))
     assert made.mode == "RGBA"
     assert made.getpixel((20, 20))[3] == 0  # type: ignore[index]
 
 
-def test_nothing_but_pixels_stays() -> None:
+def test_all_metadata_is_removed() -> None:
     secret = b"taken at 52.5200 N 13.4050 E"
     text = PngInfo()
     text.add_text("Comment", secret.decode())
@@ -266,13 +264,13 @@ def test_nothing_but_pixels_stays() -> None:
         assert not opened(made).getexif()
 
 
-def test_a_picture_is_turned_as_its_camera_says() -> None:
+def test_a_picture_is_rotated_as_its_exif_orientation_requires() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
     assert opened(encode_picture(picture(400, 200, "JPEG", exif=exif))).size == (128, 256)
 
 
-def test_of_a_film_the_first_picture_is_shown() -> None:
+def test_an_animation_is_reduced_to_its_first_frame() -> None:
     frames = [Image.new("RGB", (32, 32), colour) for colour in ("red", "blue")]
     film = picture(kind="WEBP", of=frames[0], save_all=True, append_images=frames[1:])
     made = opened(encode_picture(film))
@@ -300,7 +298,7 @@ def _png_header(width: int, height: int) -> bytes:
     return b"\x89PNG\r\n\x1a\n" + struct.pack(">I", 13) + header + crc
 
 
-def test_a_decompression_bomb_is_refused_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_decompression_bomb_is_rejected_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     def decoded(*_: object, **__: object) -> None:
         pytest.fail("it was decoded")
 
@@ -311,7 +309,7 @@ def test_a_decompression_bomb_is_refused_by_its_header(monkeypatch: pytest.Monke
             encode_picture(_png_header(width, height) + bytes(100))
 
 
-def test_a_jpeg_of_endless_scans_is_refused_before_it_is_decoded() -> None:
+def test_a_jpeg_with_too_many_scans_is_rejected_before_decoding() -> None:
     plain = picture(64, 64, "JPEG", progressive=True)
     at = plain.rfind(b"\xff\xda")
     scans = SCANS_MAX - plain.count(b"\xff\xda")
@@ -322,7 +320,9 @@ def test_a_jpeg_of_endless_scans_is_refused_before_it_is_decoded() -> None:
 
 
 @pytest.mark.parametrize(("kind", "bytes_each"), [("PNG", 10), ("WEBP", 19)])
-def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_each: int) -> None:
+def test_encoding_a_large_picture_needs_little_memory(
+    tmp_path: Path, kind: str, bytes_each: int
+) -> None:
     """In a separate process, whose peak memory is the image's."""
     side = 2_000
     large = picture(side, side, kind, mode="RGBA", colour=(255, 0, 0, 128), lossless=True)
@@ -354,7 +354,7 @@ def test_a_large_picture_takes_little_memory(tmp_path: Path, kind: str, bytes_ea
     ],
     ids=str,
 )
-def test_what_is_no_whole_picture_of_three_formats_is_refused(content: bytes) -> None:
+def test_only_complete_png_jpeg_and_webp_pictures_are_accepted(content: bytes) -> None:
     with pytest.raises(PictureUnavailableError, match="not a valid PNG"):
         encode_picture(content)
 
@@ -372,9 +372,7 @@ def _sources(page: Answer) -> list[str]:
     return [part.partition('"')[0] for part in text.split('<img src="')[1:] if "/pictures/" in part]
 
 
-async def test_a_page_shows_the_picture_of_a_product_from_its_own_origin(
-    api: Api, shop: Shop
-) -> None:
+async def test_a_product_picture_is_served_from_the_checkout_origin(api: Api, shop: Shop) -> None:
     page = await _page(api, shop.give("/book.png", picture(600, 300)))
     assert shop.asked == []  # neither the create nor the page has waited for it
     assert str(shop.port) not in page.body.decode().replace("data-", "")
@@ -390,7 +388,7 @@ async def test_a_page_shows_the_picture_of_a_product_from_its_own_origin(
     assert shop.asked == ["/book.png"]
 
 
-async def test_a_logo_is_shown_like_a_picture(api: Api, shop: Shop) -> None:
+async def test_a_logo_is_served_like_a_product_picture(api: Api, shop: Shop) -> None:
     logo = shop.give("/logo.png", picture())
     await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, logo_url=logo))
     created = await api.create()
@@ -400,7 +398,7 @@ async def test_a_logo_is_shown_like_a_picture(api: Api, shop: Shop) -> None:
     assert shop.asked == ["/logo.png"]
 
 
-async def test_a_picture_that_cannot_be_had_shows_nothing_and_is_left_alone_for_a_while(
+async def test_an_unavailable_picture_is_hidden_and_not_fetched_again_soon(
     api: Api, shop: Shop
 ) -> None:
     url = shop.give("/book.svg", _SVG, "image/svg+xml")
@@ -431,12 +429,12 @@ async def test_a_picture_that_cannot_be_had_shows_nothing_and_is_left_alone_for_
     ],
     ids=str,
 )
-async def test_what_is_no_address_of_a_picture_is_not_shown(api: Api, image: object) -> None:
+async def test_an_invalid_picture_url_is_not_shown(api: Api, image: object) -> None:
     page = await _page(api, image)
     assert (page.status, _sources(page)) == (200, [])
 
 
-async def test_only_names_that_we_have_signed_are_fetched(api: Api, shop: Shop) -> None:
+async def test_only_signed_picture_names_are_fetched(api: Api, shop: Shop) -> None:
     url = shop.give("/secret.png", picture())
     pictures = api.world.service.pictures
     ours = pictures.make_name(url, 7)
@@ -457,7 +455,7 @@ async def test_only_names_that_we_have_signed_are_fetched(api: Api, shop: Shop) 
     assert shop.asked == []
 
 
-async def test_all_who_want_a_picture_wait_for_one_fetch(api: Api, shop: Shop) -> None:
+async def test_concurrent_requests_for_a_picture_share_a_single_fetch(api: Api, shop: Shop) -> None:
     pictures = api.world.service.pictures
     url = shop.give("/book.png", picture())
     found = await asyncio.gather(*(pictures.get(PictureSource(url)) for _ in range(20)))
@@ -465,7 +463,7 @@ async def test_all_who_want_a_picture_wait_for_one_fetch(api: Api, shop: Shop) -
     assert shop.asked == ["/book.png"]
 
 
-async def test_the_pictures_in_memory_are_bounded(
+async def test_the_picture_cache_is_bounded(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     size = len(encode_picture(picture()))
@@ -481,7 +479,7 @@ async def test_the_pictures_in_memory_are_bounded(
     assert len(shop.asked) == 6
 
 
-async def test_more_pictures_than_can_wait_are_not_fetched(
+async def test_pictures_are_not_fetched_if_the_queue_is_full(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "WAITING_MAX", 0)
@@ -491,7 +489,7 @@ async def test_more_pictures_than_can_wait_are_not_fetched(
     assert not api.world.service.pictures.has_failed(url)
 
 
-async def test_one_merchants_pictures_that_hang_keep_nobody_elses_from_being_fetched(
+async def test_hanging_pictures_of_a_merchant_do_not_block_other_merchants(
     api: Api, shop: Shop
 ) -> None:
     never = asyncio.Event()
@@ -517,7 +515,7 @@ async def test_one_merchants_pictures_that_hang_keep_nobody_elses_from_being_fet
     await pictures.close()
 
 
-async def test_a_picture_that_had_no_turn_in_time_is_asked_for_again(
+async def test_a_picture_that_timed_out_in_the_queue_is_fetched_on_a_later_request(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "QUEUE_S", 0.01)
@@ -541,7 +539,7 @@ async def test_a_picture_that_had_no_turn_in_time_is_asked_for_again(
     await pictures.close()
 
 
-async def test_a_request_for_a_picture_takes_so_long_at_most(
+async def test_a_picture_request_has_a_time_limit(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     assert fetch.TIMEOUT_S + cache.QUEUE_S <= cache.REQUEST_S == 5.0
@@ -559,7 +557,7 @@ async def test_a_request_for_a_picture_takes_so_long_at_most(
     await pictures.close()
 
 
-async def test_parties_have_their_turns_in_order_and_none_more_than_its_part() -> None:
+async def test_the_fair_semaphore_limits_each_party_and_keeps_their_order() -> None:
     turns, order, end = FairSemaphore(2, 1), list[str](), asyncio.Event()
 
     async def have(party: str) -> None:
@@ -577,7 +575,7 @@ async def test_parties_have_their_turns_in_order_and_none_more_than_its_part() -
     assert order.index("c") <= 3  # before the last of those who came first
 
 
-async def test_a_cache_that_is_closed_ends_its_fetches(api: Api, shop: Shop) -> None:
+async def test_closing_the_cache_cancels_its_fetches(api: Api, shop: Shop) -> None:
     begun, never = asyncio.Event(), asyncio.Event()
 
     async def hang(_: web.Request) -> web.Response:

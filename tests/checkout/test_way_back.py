@@ -54,9 +54,7 @@ async def _links(api: Api, created: Answer, rest: str = "") -> list[tuple[str, s
 
 
 @pytest.mark.parametrize("status", _STATUSES)
-async def test_each_status_leads_to_its_page_with_the_payment_and_its_status(
-    api: Api, status: str
-) -> None:
+async def test_the_return_link_depends_on_the_status(api: Api, status: str) -> None:
     await _profile(api, _SHOP)
     created = await api.create(**_URLS)
     await bring_to(api, created, status)
@@ -67,7 +65,7 @@ async def test_each_status_leads_to_its_page_with_the_payment_and_its_status(
     assert (await view(api, created)).json["return_url"] == base
 
 
-async def test_the_selected_url_precedes_the_payments_which_precedes_the_merchants(
+async def test_the_return_url_is_chosen_from_the_selection_payment_and_merchant(
     api: Api,
 ) -> None:
     await _profile(api, _SHOP)
@@ -91,7 +89,7 @@ async def test_the_selected_url_precedes_the_payments_which_precedes_the_merchan
         assert (await view(api, created)).json["return_url"] == paid
 
 
-async def test_a_url_whose_origin_was_removed_is_not_linked_any_more(api: Api) -> None:
+async def test_a_url_is_not_linked_after_its_origin_was_removed(api: Api) -> None:
     await _profile(api, "https://old.example.com", _SHOP)
     urls = {name: url.replace("shop", "old", 1) for name, url in _URLS.items()}
     created = await api.create(**urls)
@@ -125,13 +123,13 @@ async def test_a_url_whose_origin_was_removed_is_not_linked_any_more(api: Api) -
         ("https://[2001:db8::1]:8443/x", f"https://[2001:db8::1]:8443/x?{_HINT}"),
     ],
 )
-def test_the_query_is_kept_and_the_two_parameters_are_the_services(url: str, link: str) -> None:
+def test_the_query_is_preserved_except_for_the_payment_id_and_status(url: str, link: str) -> None:
     assert add_return_query(url, a_payment()) == link
     names = [name for name, _ in parse_qsl(urlsplit(link).query)]
     assert names.count("payment_id") == names.count("status") == 1
 
 
-def test_a_huge_query_is_read_in_linear_time() -> None:
+def test_a_huge_query_is_parsed_in_linear_time() -> None:
     url = f"{_OWN}?" + "&".join(["status=x"] * 100_000) + "&" * 100_000
     assert add_return_query(url, a_payment()) == f"{_OWN}?{_HINT}"
 
@@ -161,7 +159,7 @@ def _result(payment: Payment, *, has_arrived: bool = False, link: str | None = _
     return unpaid_result(snapshot, load_language("en"), has_arrived=has_arrived, return_link=link)
 
 
-def test_a_page_says_what_happened_to_the_money_and_names_the_shop_if_no_link_leads_there() -> None:
+def test_an_unpaid_page_mentions_the_shop_if_it_cannot_link_to_it() -> None:
     again = " To try again, return to the shop."
     failed = a_payment(status=PaymentStatus.FAILED, failure_reason=FailureReason.UNKNOWN)
     expired = a_payment(status=PaymentStatus.EXPIRED)
@@ -176,9 +174,7 @@ def test_a_page_says_what_happened_to_the_money_and_names_the_shop_if_no_link_le
 
 
 @pytest.mark.parametrize("status", ["FAILED", "EXPIRED"])
-async def test_a_buyer_whose_money_came_too_late_is_not_asked_to_pay_again(
-    api: Api, status: str
-) -> None:
+async def test_a_retry_is_not_offered_after_a_late_capture(api: Api, status: str) -> None:
     await _profile(api, _SHOP)
     created = await api.create(**_URLS)
     assert (await select(api, created)).status == 200
@@ -198,7 +194,7 @@ async def test_a_buyer_whose_money_came_too_late_is_not_asked_to_pay_again(
     assert [text for _, text in await _links(api, created)] == ["Back to Nimbus Books"]
 
 
-async def test_an_expired_payment_whose_gateway_was_silent_may_have_been_charged(api: Api) -> None:
+async def test_an_expired_payment_with_an_open_session_may_have_been_charged(api: Api) -> None:
     await _profile(api, _SHOP)
     created = await api.create(**_URLS)
     assert (await select(api, created)).status == 200
@@ -225,7 +221,7 @@ async def test_a_retry_is_offered_in_every_language(api: Api, locale: str) -> No
     assert text == load_language(locale).t("try_again")
 
 
-async def test_a_blocked_buyer_is_led_back_to_the_cart(api: Api) -> None:
+async def test_a_denied_buyer_gets_a_link_to_the_cancel_url(api: Api) -> None:
     await _profile(api, _SHOP)
     created = await api.create(**_URLS)
     await api.world.perform(AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-1"))
@@ -239,7 +235,9 @@ class TestWithoutAHostedPage:
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"checkout_base": ""})
 
-    async def test_the_gateway_sends_the_buyer_to_the_payments_page(self, api: Api) -> None:
+    async def test_the_gateway_receives_the_return_url_of_the_selection_or_payment(
+        self, api: Api
+    ) -> None:
         await _profile(api, _SHOP)
         created = await api.create(**_URLS)
         for selected, expected in ((None, _URLS["return_url"]), (_SELECTED, _SELECTED)):
@@ -252,7 +250,7 @@ class TestWithoutAHostedPage:
         assert api.world.gateway.created[-1].return_url == "https://new.example.com/"
 
 
-async def test_a_script_in_a_url_stays_a_text(api: Api) -> None:
+async def test_a_script_in_a_return_url_is_escaped(api: Api) -> None:
     await _profile(api, _SHOP)
     url = f"{_SHOP}/'onclick='alert(1)'?a=%22%3E%3Cscript%3E&b=1"
     created = await api.create(return_url=url)

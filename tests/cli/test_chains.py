@@ -48,7 +48,9 @@ def paid(settings: Settings) -> tuple[Payment, Session]:
     return asyncio.run(happen())
 
 
-def test_chains_contracts_and_tokens_are_three_tables(terminal: Terminal, paid: Any) -> None:
+def test_chain_list_prints_chains_contracts_and_tokens_as_tables(
+    terminal: Terminal, paid: Any
+) -> None:
     said = terminal.run("chain", "list").out
     assert [item.split()[0] for item in said.split("\n\n")] == ["slug", "account", "chain"]
     assert _ADDRESS in said
@@ -59,7 +61,7 @@ def test_chains_contracts_and_tokens_are_three_tables(terminal: Terminal, paid: 
             assert max(map(len, table.splitlines())) <= columns, words
 
 
-def test_what_was_set_of_a_chain_is_shown_without_its_tables(terminal: Terminal) -> None:
+def test_chain_set_prints_the_chain_settings_without_tokens(terminal: Terminal) -> None:
     words = ("chain", "set", "native", "--finality", "confirmations", "--confirmations", "12")
     said = terminal.run(*words, "--public-rpc-url", "http://a.test", "--public-rpc-url", "http://b")
     lines = dict(line.split(maxsplit=1) for line in said.out.splitlines() if " " in line.strip())
@@ -70,7 +72,7 @@ def test_what_was_set_of_a_chain_is_shown_without_its_tables(terminal: Terminal)
     assert (shown["public_rpc_urls"], len(shown["tokens"])) == ([], 2)
 
 
-def test_a_payment_is_shown_with_sessions_receipts_and_cases(
+def test_payment_show_includes_sessions_receipts_and_cases(
     terminal: Terminal, paid: tuple[Payment, Session]
 ) -> None:
     payment, session = paid
@@ -82,7 +84,7 @@ def test_a_payment_is_shown_with_sessions_receipts_and_cases(
     assert payment.checkout_id not in text + str(shown)
 
 
-def test_deposits_are_shown_with_their_payment_and_with_their_chain(
+def test_deposits_are_shown_with_their_payment_and_their_chain(
     terminal: Terminal, settings: Settings
 ) -> None:
     async def happen() -> Payment:
@@ -106,7 +108,7 @@ def test_deposits_are_shown_with_their_payment_and_with_their_chain(
     assert ["native", "USDT", "1", "1"] in [line.split()[:4] for line in chains.splitlines()]
 
 
-def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: Any) -> None:
+def test_the_reason_is_the_default_note_of_a_resolved_case(terminal: Terminal, paid: Any) -> None:
     [case_id] = [
         item["id"]
         for item in terminal.run("case", "list", "--json").json
@@ -136,7 +138,7 @@ def test_a_case_is_closed_with_its_reason_as_its_note(terminal: Terminal, paid: 
         ("case resolve case_x accept", 1, "note must have 1 to 500 characters"),
     ],
 )
-def test_what_is_wrong_is_one_line(terminal: Terminal, words: str, status: int, line: str) -> None:
+def test_an_error_is_a_single_line(terminal: Terminal, words: str, status: int, line: str) -> None:
     said = terminal.run(*words.split())
     assert (said.status, said.out) == (status, "")
     assert line in said.err

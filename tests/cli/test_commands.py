@@ -38,7 +38,7 @@ def test_an_empty_database_is_migrated_once_and_then_healthy(run: Run, server_ur
         asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
-def test_a_database_of_a_version_that_is_too_old_is_refused_with_what_to_do(
+def test_migrate_rejects_a_schema_that_is_too_old_and_explains_the_upgrade(
     run: Run, server_url: str
 ) -> None:
     name = f"test_{uuid4().hex}"
@@ -55,9 +55,7 @@ def test_a_database_of_a_version_that_is_too_old_is_refused_with_what_to_do(
         asyncio.run(_execute(server_url, f'DROP DATABASE "{name}" WITH (FORCE)'))
 
 
-def test_migrate_runs_a_file_of_grants_and_says_what_was_wrong_with_it(
-    run: Run, tmp_path: Path
-) -> None:
+def test_migrate_runs_a_grants_file_and_reports_its_errors(run: Run, tmp_path: Path) -> None:
     grants = tmp_path / "grants.sql"
     grants.write_text("GRANT SELECT ON payment TO PUBLIC;")
     assert run("migrate", "--grants", grants).out == "nothing to do\n"
@@ -68,7 +66,7 @@ def test_migrate_runs_a_file_of_grants_and_says_what_was_wrong_with_it(
     assert unread.endswith("none.sql cannot be read: No such file or directory")
 
 
-def test_a_merchant_is_created_found_and_given_other_secrets(run: Run) -> None:
+def test_a_merchant_can_be_created_shown_and_issued_a_new_secret(run: Run) -> None:
     created = run(
         *("merchant", "create", "--name", "Nimbus Books", "--methods", "none", "--json"),
         *("--callback-url", "http://127.0.0.1:9999/hooks"),
@@ -91,7 +89,7 @@ def test_a_merchant_is_created_found_and_given_other_secrets(run: Run) -> None:
     assert "no merchant 99" in run("merchant", "show", 99).line
 
 
-def test_a_callback_url_that_reaches_inside_is_refused_outside_the_sandbox(run: Run) -> None:
+def test_an_http_callback_url_is_rejected_outside_the_sandbox(run: Run) -> None:
     create = ("merchant", "create", "--name", "X", "--callback-url", "http://127.0.0.1:9999/")
     issue = ("operator", "issue", "Ada", "--role", "admin", "--why", "the first", "--json")
     token = run(*issue, PAYINTENT_SANDBOX=None).json["token"]
@@ -100,7 +98,7 @@ def test_a_callback_url_that_reaches_inside_is_refused_outside_the_sandbox(run: 
     assert "callback_url must be https" in refused.line
 
 
-async def test_all_methods_are_those_of_the_platforms_accounts(run: Run, world: World) -> None:
+async def test_all_methods_come_from_the_accounts_of_the_platform(run: Run, world: World) -> None:
     created = (
         await _off(run, "merchant", "create", "--name", "X", "--methods", "all", "--json")
     ).json
@@ -144,7 +142,7 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
     assert "no payment" in (await _off(run, "payment", "show", "pay_x")).line
 
 
-async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) -> None:
+async def test_webhooks_are_listed_shown_and_resent(run: Run, world: World) -> None:
     payment = await world.create()
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
@@ -171,13 +169,13 @@ async def test_webhooks_are_listed_shown_and_sent_again(run: Run, world: World) 
         ({"PAYINTENT_KEYRING": "test:c2hvcnQ="}, "32 bytes"),
     ],
 )
-def test_missing_or_broken_settings_are_named_in_one_line(
+def test_missing_or_invalid_settings_are_reported_in_a_single_line(
     run: Run, changes: dict[str, Any], said: str
 ) -> None:
     assert said in run("merchant", "list", **changes).line
 
 
-async def test_secrets_of_another_installation_are_refused(run: Run, world: World) -> None:
+async def test_secrets_of_another_installation_are_rejected(run: Run, world: World) -> None:
     for changed in (
         {"PAYINTENT_PEPPER": _OTHER_KEY},
         {"PAYINTENT_KEYRING": f"test:{_OTHER_KEY}"},
@@ -188,7 +186,9 @@ async def test_secrets_of_another_installation_are_refused(run: Run, world: Worl
     assert (await _off(run, "merchant", "list", PAYINTENT_KEYRING=ring)).status == 0
 
 
-async def test_a_role_without_rights_is_named_in_one_line(run: Run, database_url: str) -> None:
+async def test_a_database_role_without_grants_is_reported_in_a_single_line(
+    run: Run, database_url: str
+) -> None:
     role = f"role_{uuid4().hex}"
     parts = urlsplit(database_url)
     netloc = f"{role}:of-a-role@{parts.hostname}:{parts.port}"

@@ -51,12 +51,14 @@ def test_bash_completes_commands_and_options(
     assert _bash(script, tmp_path).split() == offered
 
 
-def test_completion_is_installed_for_the_shell_that_asks(tmp_path: Path) -> None:
+def test_completion_is_installed_for_the_current_shell(tmp_path: Path) -> None:
     assert "bash completion installed in" in _bash("payintent --install-completion; :", tmp_path)
     assert "payintent.sh" in (tmp_path / ".bashrc").read_text()
 
 
-def test_the_version_option_prints_product_api_and_commit(tmp_path: Path) -> None:
+def test_the_version_option_prints_the_product_version_api_version_and_commit(
+    tmp_path: Path,
+) -> None:
     printed = _bash("payintent --version", tmp_path)
     commit = read_commit()[:12]
     assert printed == f"payintent {VERSION} (API {API_VERSION}, commit {commit})\n"

@@ -47,7 +47,7 @@ def test_a_file_is_compared_applied_and_exported(run: Run, file: Path) -> None:
     ]
 
 
-def test_a_file_that_cannot_be_compared_is_exit_status_2(run: Run, file: Path) -> None:
+def test_an_invalid_file_results_in_exit_status_2(run: Run, file: Path) -> None:
     file.write_text(_TAX + "taxes: []\n")
     for command in (("diff", file), ("apply", file, "--check"), ("apply", file)):
         refused = run("config", *command)
@@ -63,7 +63,7 @@ def test_a_file_that_cannot_be_compared_is_exit_status_2(run: Run, file: Path) -
     assert refused.err.startswith("payintent: shop.yaml:3: tax_rates[0]: rate must be from 0 to 1")
 
 
-def test_what_only_the_environment_sets_is_left_to_a_person(run: Run, file: Path) -> None:
+def test_settings_of_the_environment_are_listed_as_manual_changes(run: Run, file: Path) -> None:
     file.write_text("version: 1\nretention:\n- rule: attempts\n  days: 30\n")
     done = run("config", "apply", file)
     assert done.status == 1
@@ -72,7 +72,7 @@ def test_what_only_the_environment_sets_is_left_to_a_person(run: Run, file: Path
     assert run("config", "apply", file, PAYINTENT_ATTEMPTS_DAYS="30").status == 0
 
 
-def test_an_operator_applies_with_a_token_and_approvals(run: Run, file: Path) -> None:
+def test_an_operator_applies_a_file_with_a_token_and_an_approval(run: Run, file: Path) -> None:
     tokens = [
         run("operator", "issue", name, "--role", "admin", "--json").json["token"]
         for name in ("Ada", "Alan")

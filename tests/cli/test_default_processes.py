@@ -32,7 +32,7 @@ _ELSEWHERE = (
     ("url", "spare"), [*((url, 1) for url in _HERE), *((url, 0) for url in _ELSEWHERE)]
 )
 @pytest.mark.parametrize("cores", [1, 2, 8])
-def test_postgresql_on_the_same_host_is_left_a_core(
+def test_a_core_is_reserved_for_postgresql_on_the_same_host(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch, url: str, spare: int, cores: int
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: set(range(cores)), raising=False)
@@ -41,7 +41,7 @@ def test_postgresql_on_the_same_host_is_left_a_core(
     assert get_default_process_count(settings) == max(1, cores - spare)
 
 
-def test_behind_a_pooler_the_address_past_it_counts(
+def test_the_direct_url_decides_if_a_pooler_is_used(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)

@@ -82,7 +82,7 @@ def examine_all(settings: Settings) -> _Doctor:
     return _Doctor(settings)
 
 
-def test_nothing_is_refused_where_all_is_well(examine_all: _Doctor) -> None:
+def test_doctor_reports_no_errors_for_a_valid_setup(examine_all: _Doctor) -> None:
     said = examine_all()
     assert (said.status, _lines(said, "FAIL")) == (0, [])
     assert {"payintent", "settings", "addresses", "secrets", "database", "clock"} <= {
@@ -90,7 +90,7 @@ def test_nothing_is_refused_where_all_is_well(examine_all: _Doctor) -> None:
     }
 
 
-def test_an_interpreter_with_a_known_fault_is_a_doubt(
+def test_an_interpreter_with_a_known_vulnerability_is_a_warning(
     examine_all: _Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for affected in ((3, 11, 0), (3, 11, 9), (3, 12, 0), (3, 12, 5)):
@@ -106,7 +106,7 @@ def test_an_interpreter_with_a_known_fault_is_a_doubt(
         assert find_interpreter_warnings(fixed) == [], fixed
 
 
-def test_the_connections_of_a_host_are_compared_with_what_the_server_allows(
+def test_the_connections_are_compared_with_the_limit_of_the_server(
     examine_all: _Doctor, server_url: str
 ) -> None:
     allowed = asyncio.run(_connections_allowed(server_url))
@@ -131,7 +131,7 @@ async def _connections_allowed(url: str) -> int:
     return allowed
 
 
-def test_development_tools_are_looked_at_in_a_sandbox_alone(
+def test_development_tools_are_checked_only_in_the_sandbox(
     settings: Settings, examine_all: _Doctor
 ) -> None:
     with pytest.MonkeyPatch.context() as patch:
@@ -143,7 +143,7 @@ def test_development_tools_are_looked_at_in_a_sandbox_alone(
     assert "\nanvil " in said, "the sandbox's own tool too"
 
 
-async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor) -> None:
+async def test_doctor_queries_the_openid_connect_provider(examine: _Doctor) -> None:
     async with identity_provider() as provider:
         named = {
             "PAYINTENT_OIDC_ISSUER": provider.issuer,
@@ -162,7 +162,9 @@ async def test_the_provider_by_which_operators_sign_in_is_asked(examine: _Doctor
     assert "no connection" in why
 
 
-def test_the_mail_server_is_signed_in_to_and_sent_nothing(examine: _Doctor, tmp_path: Path) -> None:
+def test_doctor_signs_in_to_the_mail_server_without_sending_mail(
+    examine: _Doctor, tmp_path: Path
+) -> None:
     authority = Authority(tmp_path)
     with smtp_server(starttls=authority.server()) as server:
         named = {
@@ -221,7 +223,7 @@ _UNREADABLE: list[tuple[str, str, str]] = [
 
 
 @pytest.mark.parametrize(("name", "value", "problem"), _UNREADABLE)
-def test_a_setting_that_cannot_be_is_one_line_with_its_name(
+def test_an_invalid_setting_is_reported_in_a_single_line_with_its_name(
     examine: _Doctor, name: str, value: str, problem: str
 ) -> None:
     [(subject, text)] = examine.refusals(**{f"PAYINTENT_{name}": value})
@@ -238,7 +240,7 @@ _NUMBERS = [
 
 
 @pytest.mark.parametrize("value", ["-1", "", "many", "inf", "9e99"])
-def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> None:
+def test_every_numeric_setting_has_bounds_and_reports_them(examine: _Doctor, value: str) -> None:
     found = examine.refusals(**{make_variable_name(name): value for name in _NUMBERS})
     assert len(_NUMBERS) > 50
     assert [text.split()[0] for _, text in found] == [make_variable_name(name) for name in _NUMBERS]
@@ -248,7 +250,7 @@ def test_every_number_has_bounds_and_says_them(examine: _Doctor, value: str) -> 
     assert [text for _, text in found if not re.fullmatch(told, text)] == []
 
 
-def test_every_setting_that_is_wrong_has_its_line(examine: _Doctor) -> None:
+def test_every_invalid_setting_is_reported(examine: _Doctor) -> None:
     found = examine.refusals(
         DATABASE_URL="",
         PAYINTENT_PEPPER=None,
@@ -276,7 +278,7 @@ def test_every_setting_that_is_wrong_has_its_line(examine: _Doctor) -> None:
         ("PAYINTENT_QQQQ", None),
     ],
 )
-def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
+def test_a_misspelt_setting_is_rejected_with_a_suggestion(
     examine: _Doctor, name: str, meant: str | None
 ) -> None:
     [(subject, text)] = examine.refusals(**{name: "1"})
@@ -293,12 +295,12 @@ def test_a_misspelt_setting_is_refused_and_the_right_one_is_named(
         "PATH",
     ],
 )
-def test_what_is_a_setting_or_not_ours_is_not_misspelt(name: str) -> None:
+def test_settings_and_unrelated_variables_are_not_reported_as_unknown(name: str) -> None:
     assert find_unknown_settings({name: "x"}) == []
 
 
 @pytest.mark.parametrize("service", ["PAYINTENT", "PAYINTENT_API"])
-def test_what_kubernetes_says_of_a_service_is_no_setting_and_none_that_is_misspelt(
+def test_service_variables_of_kubernetes_are_not_reported_as_unknown(
     service: str,
 ) -> None:
     said = {
@@ -319,7 +321,7 @@ def test_what_kubernetes_says_of_a_service_is_no_setting_and_none_that_is_misspe
         assert find_unknown_settings({f"{service}_SERVICE_HOST": "10.0.0.1", name: "x"}) != []
 
 
-def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> None:
+def test_configured_settings_are_listed_by_name_without_values() -> None:
     names = ["DATABASE_READ_URL", "DATABASE_URL", "PAYINTENT_PEPPER"]
     assert list_configured_names({"PATH": "/bin", **dict.fromkeys(names, _SECRET)}) == names
 
@@ -333,7 +335,7 @@ def test_the_names_of_settings_that_are_set_are_told_without_their_values() -> N
         ({"PAYINTENT_KEYRING": "k1:"}, "must be 32 bytes, not 0"),
     ],
 )
-def test_a_secret_of_the_wrong_size_is_refused_and_not_repeated(
+def test_a_secret_of_the_wrong_size_is_rejected_and_not_printed(
     examine: _Doctor, changes: dict[str, str], problem: str
 ) -> None:
     [(subject, text)] = examine.refusals(**changes)
@@ -343,7 +345,7 @@ def test_a_secret_of_the_wrong_size_is_refused_and_not_repeated(
 
 @pytest.mark.parametrize("name", ["PAYINTENT_API_BASE", "PAYINTENT_CHECKOUT_BASE"])
 @pytest.mark.parametrize("host", ["pay.example.com", "10.0.0.7", "8.8.8.8"])
-def test_an_insecure_base_is_refused(examine: _Doctor, name: str, host: str) -> None:
+def test_an_insecure_base_url_is_rejected(examine: _Doctor, name: str, host: str) -> None:
     path = "v1" if name == "PAYINTENT_API_BASE" else "c"
     [(subject, text)] = examine.refusals(**{name: f"http://{host}/{path}"})
     assert subject == "addresses"
@@ -362,7 +364,7 @@ def test_an_insecure_base_is_refused(examine: _Doctor, name: str, host: str) -> 
         ({"PAYINTENT_EDGE_SECRET": _SECRET}, "PAYINTENT_EDGE_SECRET has no effect"),
     ],
 )
-def test_what_is_probably_not_meant_is_a_warning(
+def test_a_suspicious_setting_is_a_warning(
     examine_all: _Doctor, changes: dict[str, str], doubt: str
 ) -> None:
     said = examine_all(**changes)
@@ -370,7 +372,7 @@ def test_what_is_probably_not_meant_is_a_warning(
     assert [text for subject, text in _lines(said, "WARN") if text.startswith(doubt)] != []
 
 
-def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
+def test_a_ca_file_that_only_its_owner_can_read_is_a_warning(
     examine: _Doctor, tmp_path: Path
 ) -> None:
     ca_file = Authority(tmp_path).ca_file
@@ -381,7 +383,7 @@ def test_a_file_of_authorities_that_its_owner_alone_reads_is_a_warning(
     assert closed == ["PAYINTENT_CA_FILE", "sslrootcert of DATABASE_URL"]
 
 
-def test_a_chain_without_a_second_endpoint_is_refused(examine: _Doctor) -> None:
+def test_a_chain_without_a_second_endpoint_is_rejected(examine: _Doctor) -> None:
     found = examine.refusals(PAYINTENT_RPC_BSC="https://rpc.example.com/key")
     assert [subject for subject, _ in found] == ["addresses"]
     assert "PAYINTENT_RPC_BSC needs two endpoints on different hosts" in found[0][1]
@@ -399,7 +401,7 @@ def _with_netloc(url: str, user: str) -> str:
         ("", "no_such_database", 'database "no_such_database" does not exist'),
     ],
 )
-def test_a_database_that_refuses_is_told_in_its_own_words(
+def test_a_rejected_database_connection_is_reported_with_the_servers_message(
     examine: _Doctor, user: str, database: str, words: str
 ) -> None:
     url = examine.settings.database_url
@@ -408,7 +410,7 @@ def test_a_database_that_refuses_is_told_in_its_own_words(
     assert found == [("database", f"the database refuses the connection: {words}")]
 
 
-def test_a_database_that_is_away_is_told_after_a_few_seconds(examine: _Doctor) -> None:
+def test_an_unreachable_database_is_reported_after_a_few_seconds(examine: _Doctor) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(doctor, "COMMAND_WAIT_S", 0.2)
         away = f"postgresql://payintent:{_SECRET}@127.0.0.1:{free_port()}/payintent"
@@ -423,7 +425,7 @@ async def _execute(url: str, *statements: str) -> None:
     await connection.close()
 
 
-def test_a_role_that_lacks_its_grants_is_told_which(
+def test_a_database_role_without_grants_is_referred_to_the_grants_file(
     examine_all: _Doctor, database_url: str
 ) -> None:
     role = f"role_{uuid4().hex}"
@@ -437,9 +439,7 @@ def test_a_role_that_lacks_its_grants_is_told_which(
     assert "deploy/database/grants.sql" in text
 
 
-def test_a_database_that_takes_no_writes_is_refused(
-    examine_all: _Doctor, database_url: str
-) -> None:
+def test_a_read_only_database_is_rejected(examine_all: _Doctor, database_url: str) -> None:
     name = urlsplit(database_url).path[1:]
     only_reads = f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
     asyncio.run(_execute(database_url, only_reads))
@@ -451,7 +451,7 @@ def test_a_database_that_takes_no_writes_is_refused(
 
 
 @pytest.mark.parametrize(("seconds", "side"), [(5, "ahead of"), (-5, "behind")])
-def test_a_clock_that_is_off_by_seconds_is_refused(
+def test_a_clock_that_is_off_by_seconds_is_rejected(
     examine_all: _Doctor, database_url: str, seconds: int, side: str
 ) -> None:
     moved = (
@@ -464,7 +464,7 @@ def test_a_clock_that_is_off_by_seconds_is_refused(
     assert re.fullmatch(rf"the database clock is [45]\.\d s {side} this host's", text)
 
 
-def test_a_defect_of_the_command_is_a_line_too(examine: _Doctor) -> None:
+def test_an_internal_error_is_also_a_single_line(examine: _Doctor) -> None:
     def broken(_: Any) -> Any:
         raise ZeroDivisionError(_SECRET)
 
@@ -475,7 +475,7 @@ def test_a_defect_of_the_command_is_a_line_too(examine: _Doctor) -> None:
     assert "ZeroDivisionError" in text
 
 
-def test_a_read_url_that_leads_to_a_primary_or_nowhere_is_a_doubt(
+def test_a_read_url_of_a_primary_or_an_unreachable_host_is_a_warning(
     settings: Settings, examine_all: _Doctor
 ) -> None:
     said = examine_all(DATABASE_READ_URL=settings.database_url)
@@ -489,7 +489,7 @@ def test_a_read_url_that_leads_to_a_primary_or_nowhere_is_a_doubt(
 
 
 @pytest.mark.parametrize("compiles", [True, False])
-def test_jit_behind_a_pooler_is_a_doubt(
+def test_jit_behind_a_pooler_is_a_warning(
     settings: Settings, examine_all: _Doctor, compiles: bool
 ) -> None:
     url = settings.database_url

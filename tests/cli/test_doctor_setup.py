@@ -57,7 +57,7 @@ async def _seal(world: World, account_id: int, place: str, credentials: dict[str
     await world.rows("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
 
 
-async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
+async def test_fewer_than_two_admins_with_valid_tokens_are_reported(
     world: World, context: OperationContext
 ) -> None:
     async def admins() -> tuple[bool, str]:
@@ -79,7 +79,7 @@ async def test_fewer_than_two_admins_whose_tokens_work_can_approve_nothing(
 
 
 @pytest.mark.parametrize("role", ["admin", "finance"])
-async def test_admins_who_sign_in_by_openid_connect_can_approve_without_a_token(
+async def test_admins_who_sign_in_with_openid_connect_need_no_token(
     world: World, context: OperationContext, role: str
 ) -> None:
     database = context.database
@@ -99,7 +99,7 @@ async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> 
     assert await check_setup(world.service.operation_context) == [_ALL_WELL]
 
 
-async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothing(
+async def test_accounts_that_lack_a_required_credential_are_reported(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)
@@ -113,7 +113,7 @@ async def test_accounts_without_a_credential_that_their_gateway_needs_sell_nothi
     ]
 
 
-async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody(
+async def test_accounts_whose_gateway_is_not_installed_are_reported(
     world: World,
 ) -> None:
     """As after an upgrade to an environment without the gateway's package."""
@@ -127,7 +127,7 @@ async def test_accounts_whose_gateway_is_not_installed_are_asked_about_by_nobody
     assert await check_setup(context) == [SetupFinding("accounts", False, text)]
 
 
-async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
+async def test_unbound_credentials_are_reported_until_keyring_rotate_is_run(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)
@@ -145,7 +145,9 @@ async def test_credentials_that_are_bound_to_nothing_wait_for_keyring_rotate(
         await check_setup(context)
 
 
-async def test_doctor_prints_each_in_a_line_and_ends_well(world: World, run: Run) -> None:
+async def test_doctor_prints_setup_problems_as_warnings_and_succeeds(
+    world: World, run: Run
+) -> None:
     await _add_account(world, {"secret_key": "x"})
     place = make_legacy_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})

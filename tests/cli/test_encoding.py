@@ -55,7 +55,7 @@ def run(settings: Settings, tmp_path: Path) -> Run:
     return ran
 
 
-def test_what_is_printed_is_escaped_and_json_stays_the_same(
+def test_text_output_is_escaped_and_json_output_is_unchanged(
     run: Run, terminal: dict[str, str]
 ) -> None:
     created = run("merchant", "create", "--name", _NAME, "--json").json
@@ -71,7 +71,9 @@ def test_what_is_printed_is_escaped_and_json_stays_the_same(
 
 
 @pytest.mark.parametrize("words", [["--help"], ["key", "issue", "--help"], ["payment", "--help"]])
-def test_every_help_can_be_printed(run: Run, terminal: dict[str, str], words: list[str]) -> None:
+def test_help_can_be_printed_in_any_encoding(
+    run: Run, terminal: dict[str, str], words: list[str]
+) -> None:
     helped = run(*words, **terminal)
     assert (helped.status, helped.err) == (0, ""), helped.err
 
@@ -90,7 +92,7 @@ def test_every_help_can_be_printed(run: Run, terminal: dict[str, str], words: li
         ["-c", r"import bench; print('\u2713 \xe9 \U0001f600 \udcff')"],
     ],
 )
-def test_other_commands_end_without_a_traceback(
+def test_other_programs_end_without_a_traceback(
     terminal: dict[str, str], words: list[str], tmp_path: Path
 ) -> None:
     is_ours = any(word in words[1] for word in ("sandbox", "drills", "bench"))

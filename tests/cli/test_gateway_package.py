@@ -22,7 +22,9 @@ def installed(tmp_path_factory: pytest.TempPathFactory) -> str:
     return str(install_example(tmp_path_factory.mktemp("example")))
 
 
-def test_the_conformance_kit_proves_what_the_wheel_installs(installed: str, tmp_path: Path) -> None:
+def test_the_conformance_kit_tests_the_files_that_the_wheel_installs(
+    installed: str, tmp_path: Path
+) -> None:
     laid_out, unpacked = lay_out_example(tmp_path), Path(installed)
     for name in (f"{MODULE}.py", "*.dist-info/entry_points.txt"):
         [ours], [wheels] = laid_out.glob(name), unpacked.glob(name)
@@ -32,7 +34,7 @@ def test_the_conformance_kit_proves_what_the_wheel_installs(installed: str, tmp_
     assert (ours.name, ours.value) == (wheels.name, wheels.value)
 
 
-def test_an_installed_gateway_has_accounts_that_can_be_checked(
+def test_accounts_of_an_installed_gateway_can_be_added_and_checked(
     run: Run, installed: str, tmp_path: Path
 ) -> None:
     doctor = run("doctor", PYTHONPATH=installed)
@@ -57,7 +59,7 @@ def test_an_installed_gateway_has_accounts_that_can_be_checked(
 
 
 @pytest.mark.parametrize("command", ["api", "worker", "account list"])
-def test_a_gateway_that_cannot_be_imported_keeps_everything_from_starting(
+def test_commands_fail_if_a_gateway_cannot_be_imported(
     run: Run, tmp_path: Path, command: str
 ) -> None:
     _break(tmp_path)
@@ -72,7 +74,7 @@ def test_a_gateway_that_cannot_be_imported_keeps_everything_from_starting(
     )
 
 
-def test_doctor_names_a_gateway_that_cannot_be_imported(run: Run, tmp_path: Path) -> None:
+def test_doctor_reports_a_gateway_that_cannot_be_imported(run: Run, tmp_path: Path) -> None:
     _break(tmp_path)
     said = run("doctor", PYTHONPATH=str(tmp_path))
     assert said.status == 1

@@ -64,11 +64,11 @@ def _loaded_when_typed(*words: str, **variables: str) -> set[str]:
     return set(done.stderr.splitlines()[-1].split())
 
 
-def test_a_command_starts_without_what_only_servers_need() -> None:
+def test_commands_do_not_import_server_libraries() -> None:
     assert _loaded_by("payintent.cli.operation_commands") == {"typer"}
 
 
-def test_a_command_that_reads_imports_no_server_and_no_library_that_few_use(
+def test_a_read_command_imports_no_server_or_rarely_used_library(
     settings: Settings,
 ) -> None:
     """With the gateways' adapters, whose refunds and chains need the omitted modules."""
@@ -85,23 +85,23 @@ def test_a_command_that_reads_imports_no_server_and_no_library_that_few_use(
     assert len([name for name in loaded if name.startswith("payintent.")]) <= _OURS_MAX
 
 
-def test_operations_say_what_their_commands_are_without_its_library() -> None:
+def test_operations_do_not_import_the_command_line_library() -> None:
     assert _loaded_by("payintent.operations") == set()
 
 
-def test_the_version_is_said_by_what_reads_the_command_line_alone() -> None:
+def test_the_version_option_imports_only_the_command_line_library() -> None:
     loaded = _loaded_when_typed("--version")
     assert "typer" in loaded
     assert loaded & (_HEAVY | {"rich"}) == set()
 
 
-def test_help_is_printed_without_what_commands_need_to_run() -> None:
+def test_help_is_printed_without_heavy_imports() -> None:
     loaded = _loaded_when_typed("--help")
     assert "payintent_sandbox.commands" in loaded, "another distribution's commands are in it too"
     assert loaded & _HEAVY == set()
 
 
-def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
+def test_shell_completion_of_the_first_word_needs_no_heavy_imports() -> None:
     typed = {"COMP_WORDS": "payintent mer", "COMP_CWORD": "1"}
     loaded = _loaded_when_typed(_PAYINTENT_COMPLETE="complete_bash", **typed)
     assert loaded & _HEAVY == set()
@@ -127,7 +127,7 @@ def test_a_shell_completes_the_first_word_without_what_commands_need() -> None:
         ),
     ],
 )
-def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that_few_use(
+def test_a_server_imports_common_modules_before_forking_and_no_rare_modules(
     process: str, used: set[str], unused: set[str]
 ) -> None:
     """Common modules are imported early, and rare modules only when they are needed."""
@@ -137,6 +137,6 @@ def test_a_process_that_serves_has_what_it_uses_before_it_forks_and_nothing_that
     assert loaded & (unused | _SELDOM) == set()
 
 
-def test_a_library_that_takes_a_second_is_imported_by_what_signs_alone() -> None:
+def test_the_slow_signature_library_is_not_imported_at_startup() -> None:
     starting = "payintent_sandbox.dev, payintent_sandbox.demo.tokens, tests.support.onchain"
     assert "py_ecc" not in _modules_of(starting)

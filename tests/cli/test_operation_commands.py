@@ -32,11 +32,11 @@ def _commands(opened: str | None = None) -> dict[str, Any]:
     }
 
 
-def test_every_operation_is_a_command_and_few_others_are() -> None:
+def test_every_operation_has_a_command() -> None:
     assert set(_commands()) == set(OPERATIONS) | _ONE_WORD | _OF_FILES
 
 
-def test_a_field_that_no_command_takes_has_a_default() -> None:
+def test_a_field_without_a_command_option_has_a_default() -> None:
     for action, operation in OPERATIONS.items():
         fields = msgspec.structs.fields(operation)
         silent = [field for field in fields if get_origin(field.type) is not Annotated]
@@ -45,7 +45,7 @@ def test_a_field_that_no_command_takes_has_a_default() -> None:
         assert _RESERVED.isdisjoint(field.name for field in fields), action
 
 
-def test_a_list_has_columns_that_its_records_have() -> None:
+def test_list_columns_are_fields_of_their_records() -> None:
     """A table without columns would be useless, and an unknown column would be empty."""
     for action, operation in OPERATIONS.items():
         [base] = operation.__orig_bases__  # type: ignore[attr-defined]
@@ -58,18 +58,18 @@ def test_a_list_has_columns_that_its_records_have() -> None:
             assert unknown == set(), action
 
 
-def test_an_operation_is_found_by_its_own_action() -> None:
+def test_operations_are_registered_by_their_action() -> None:
     assert {action: operation.action for action, operation in OPERATIONS.items()} == {
         action: action for action in OPERATIONS
     }
 
 
-def test_what_is_printed_otherwise_is_the_result_of_an_operation() -> None:
+def test_custom_layouts_belong_to_operations() -> None:
     assert set(REPLACEMENTS) | set(LAYOUTS) <= set(OPERATIONS)
 
 
 @pytest.mark.parametrize("group", ["merchant", "webhooks", "audit"])
-def test_only_the_group_that_is_opened_is_built_and_whole(group: str) -> None:
+def test_only_the_requested_command_group_is_built_completely(group: str) -> None:
     whole, opened = _commands(), _commands(group)
     wanted = {name for name in whole if name.partition(".")[0] == group}
     assert set(opened) == wanted | _ONE_WORD
@@ -78,7 +78,7 @@ def test_only_the_group_that_is_opened_is_built_and_whole(group: str) -> None:
     }
 
 
-def test_a_command_that_is_not_opened_says_the_same_of_itself() -> None:
+def test_a_lazily_built_command_has_the_same_help() -> None:
     whole, unopened = _commands(), _commands("")
     assert set(unopened) >= _ONE_WORD
     said = {name: unopened[name].help for name in _ONE_WORD}
@@ -102,7 +102,7 @@ def _declared(command: Any) -> list[tuple[Any, ...]]:
         ("doctor", "doctor"),
     ],
 )
-def test_the_group_is_the_first_word_that_is_no_option(words: str, group: str) -> None:
+def test_the_group_is_the_first_argument_that_is_not_an_option(words: str, group: str) -> None:
     assert find_group(words.split()) == group
 
 
@@ -168,7 +168,7 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
         (("--fee", "0.25"), {"fee": Decimal("0.25")}),
     ],
 )
-def test_what_is_typed_becomes_the_field(
+def test_arguments_are_converted_to_fields(
     example: Any, words: tuple[str, ...], fields: dict[str, Any]
 ) -> None:
     assert example(*words) == fields
@@ -182,7 +182,7 @@ def test_what_is_typed_becomes_the_field(
         (("--fee", "x"), "--fee must be a decimal such as 0.029"),
     ],
 )
-def test_what_cannot_be_the_field_ends_the_command(
+def test_the_command_fails_if_an_argument_cannot_be_converted(
     example: Any, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
     with pytest.raises(IndexError):  # for nothing was performed
@@ -190,7 +190,7 @@ def test_what_cannot_be_the_field_ends_the_command(
     assert capsys.readouterr().err == f"payintent: {message}\n"
 
 
-def test_help_stands_beside_the_fields(example: Any) -> None:
+def test_help_texts_and_defaults_come_from_the_fields(example: Any) -> None:
     shown = {parameter.name: parameter for parameter in example.command.params}
     assert example.command.help == "Show the possible input."
     assert list(shown) == [

@@ -73,7 +73,7 @@ _LISTS = [
 ]
 
 
-def test_every_table_fits_a_terminal_and_keeps_its_words_whole(shop: Terminal) -> None:
+def test_every_table_fits_the_terminal_without_splitting_words(shop: Terminal) -> None:
     for words in _LISTS:
         whole = shop.run(*words).out.split()
         for columns in (80, 120):
@@ -84,7 +84,7 @@ def test_every_table_fits_a_terminal_and_keeps_its_words_whole(shop: Terminal) -
             assert short <= set(said.out.split()), (words, columns)
 
 
-def test_a_pipe_gets_whole_values_and_json_all_fields(shop: Terminal) -> None:
+def test_a_pipe_receives_complete_values_and_json_all_fields(shop: Terminal) -> None:
     assert _LONG in shop.run("merchant", "list").out
     for words in _LISTS:
         listed = shop.run(*words, "--json").json
@@ -95,7 +95,7 @@ def test_a_pipe_gets_whole_values_and_json_all_fields(shop: Terminal) -> None:
     assert first["market"] == {"countries": None, "currencies": None}
 
 
-def test_a_record_is_a_line_for_each_field(shop: Terminal) -> None:
+def test_a_record_is_printed_with_a_line_per_field(shop: Terminal) -> None:
     lines = shop.run("merchant", "show", "1").out.splitlines()
     assert [line.split(None, 1) for line in lines[:2]] == [["id", "1"], ["name", "Nimbus Books"]]
     assert len({line.index(line.split()[-1]) for line in (lines[0], *lines[-2:])}) == 1
@@ -104,7 +104,7 @@ def test_a_record_is_a_line_for_each_field(shop: Terminal) -> None:
     assert re.fullmatch(r"activated at +\d{4}-\d\d-\d\d \d\d:\d\d:\d\dZ", line)
 
 
-def test_create_prints_exactly_what_programs_read(terminal: Terminal) -> None:
+def test_create_prints_exactly_the_documented_json_fields(terminal: Terminal) -> None:
     create = (
         "merchant",
         "create",
@@ -140,7 +140,7 @@ def test_create_prints_exactly_what_programs_read(terminal: Terminal) -> None:
         ("nothing", 2, "No such command 'nothing'; see payintent --help"),
     ],
 )  # fmt: skip
-def test_what_is_wrong_is_one_line_on_standard_error(
+def test_an_error_is_a_single_line_on_standard_error(
     terminal: Terminal, words: str, status: int, line: str
 ) -> None:
     said = terminal.run(*words.split())
@@ -148,7 +148,7 @@ def test_what_is_wrong_is_one_line_on_standard_error(
     assert said.err == f"payintent: {line}\n"
 
 
-def test_a_methods_label_is_translated_and_the_translations_are_removed(shop: Terminal) -> None:
+def test_the_label_translations_of_a_method_can_be_set_and_removed(shop: Terminal) -> None:
     def change(entries: str) -> dict[str, str]:
         said = shop.run("method", "change", "1", "--label-translations", entries, "--json")
         assert said.status == 0, said.err
@@ -161,7 +161,7 @@ def test_a_methods_label_is_translated_and_the_translations_are_removed(shop: Te
     assert change("") == {}
 
 
-def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
+def test_a_reason_is_required_outside_the_sandbox(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         terminal.bootstrap()
@@ -172,7 +172,7 @@ def test_a_reason_is_asked_for_outside_the_sandbox(settings: Settings) -> None:
         assert terminal.run("tax", "set", "TH", "0.07", "--why", "ticket 1").status == 0
 
 
-def test_what_somebody_else_holds_and_what_is_no_text_are_told(
+def test_lock_conflicts_and_invalid_unicode_are_reported(
     shop: Terminal, settings: Settings
 ) -> None:
     async def while_held() -> Any:
@@ -191,7 +191,7 @@ def test_what_somebody_else_holds_and_what_is_no_text_are_told(
     assert (said.status, said.err) == (1, "payintent: an argument is not valid Unicode\n")
 
 
-def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings: Settings) -> None:
+def test_the_old_key_can_be_removed_after_a_rotation(shop: Terminal, settings: Settings) -> None:
     old = settings.keyring.get_secret_value()
     new = "k2:" + base64.b64encode(b"k" * 32).decode()
     with pytest.MonkeyPatch.context() as patch:
@@ -216,7 +216,7 @@ def test_after_rotating_the_old_key_can_leave_the_ring(shop: Terminal, settings:
         )
 
 
-def test_every_group_and_command_says_what_it_is_for(terminal: Terminal) -> None:
+def test_every_group_and_command_has_help(terminal: Terminal) -> None:
     root = terminal.run("--help")
     assert root.status == 0
     assert "--show-completion" in root.out
@@ -227,7 +227,7 @@ def test_every_group_and_command_says_what_it_is_for(terminal: Terminal) -> None
         assert str(2**63 - 1)[:10] not in said.out
 
 
-def test_a_pdf_is_written_to_a_pipe_as_it_is_and_never_to_a_terminal(
+def test_a_pdf_is_written_to_a_pipe_and_never_to_a_terminal(
     capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     drawn = b"%PDF-1.4\n\x93\xff"
@@ -242,7 +242,7 @@ def test_a_pdf_is_written_to_a_pipe_as_it_is_and_never_to_a_terminal(
     assert (told.out, b"redirect the output" in told.err) == (b"", True)
 
 
-def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answered(
+def test_a_timeline_page_is_printed_with_requests_and_responses(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     at = datetime(2026, 11, 21, 9, 30, tzinfo=UTC)
@@ -265,7 +265,9 @@ def test_a_page_of_a_story_is_a_line_for_each_thing_with_what_was_sent_and_answe
     assert len(json.loads(capsys.readouterr().out)["entries"]) == 2
 
 
-def test_countries_of_an_offer_are_printed_briefly(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_countries_of_a_quote_are_abbreviated_in_text_output(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     operation = ExplainQuotes(payment_id="pay_1")
     row = QuoteExplanation(
         method_id=1,

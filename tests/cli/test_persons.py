@@ -50,7 +50,7 @@ def beside(settings: Settings) -> Beside[object]:
     return lambda work: asyncio.run(opened(work))
 
 
-def test_with_a_token_a_command_is_done_in_its_name(terminal: Terminal) -> None:
+def test_a_command_is_audited_under_the_name_of_its_token(terminal: Terminal) -> None:
     _, alan = terminal.bootstrap()
     assert terminal.run(*_TAX).status == 0
     terminal.become(alan)
@@ -59,7 +59,7 @@ def test_with_a_token_a_command_is_done_in_its_name(terminal: Terminal) -> None:
     assert sorted(change["who"] for change in changes) == ["Ada", "Alan"]
 
 
-def test_a_token_that_is_none_does_nothing(terminal: Terminal) -> None:
+def test_an_invalid_token_is_rejected(terminal: Terminal) -> None:
     ada, alan = terminal.bootstrap()
     terminal.become(alan)
     revoked = terminal.run("operator", "revoke", ada.split("_")[1], "--why", "left")
@@ -76,7 +76,7 @@ def test_a_token_that_is_none_does_nothing(terminal: Terminal) -> None:
     assert terminal.run("tax", "list", "--json").json == []
 
 
-def test_a_terminal_without_a_token_does_nothing_but_issue_the_first_two(
+def test_a_terminal_without_a_token_can_only_issue_the_first_two_tokens(
     terminal: Terminal,
 ) -> None:
     for words in (_TAX, ("tax", "list"), ("payment", "show", "pay_x"), ("webhooks", "list")):
@@ -91,7 +91,7 @@ def test_a_terminal_without_a_token_does_nothing_but_issue_the_first_two(
     assert "can only issue the first two tokens" in third.err
 
 
-def test_an_issued_token_is_shown_to_whoever_approves(terminal: Terminal) -> None:
+def test_an_issued_token_is_shown_to_the_approver(terminal: Terminal) -> None:
     tokens = terminal.bootstrap()
     issue = ("operator", "issue", "Grace", "--role", "finance", "--days", "7", "--why", "joined")
     approved = terminal.run_approved(tokens, *issue).json
@@ -121,7 +121,7 @@ async def _waiting(world: World) -> str:
         return ids.format_id(ids.REFUND, (await refund_case(tx, *named)).id)
 
 
-def test_two_tokens_at_one_terminal_are_two_persons(
+def test_two_tokens_at_the_same_terminal_are_two_people(
     terminal: Terminal, beside: Beside[str]
 ) -> None:
     waiting = beside(_waiting)
@@ -142,7 +142,7 @@ async def _down(world: World) -> None:
     )
 
 
-def test_accounts_that_are_down_are_listed(terminal: Terminal, beside: Beside[None]) -> None:
+def test_accounts_with_an_open_circuit_are_listed(terminal: Terminal, beside: Beside[None]) -> None:
     terminal.bootstrap()
     assert terminal.run("provider", "health", "--json").json == []
     beside(_down)
@@ -152,7 +152,7 @@ def test_accounts_that_are_down_are_listed(terminal: Terminal, beside: Beside[No
     assert "fake" in terminal.run("provider", "health").out
 
 
-def test_a_merchant_is_shown_whether_its_money_goes_back_by_itself(
+def test_merchant_show_reports_whether_refunds_are_automatic(
     settings: Settings, patch: pytest.MonkeyPatch
 ) -> None:
     outside = settings.model_copy(update={"sandbox": False})

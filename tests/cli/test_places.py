@@ -38,11 +38,11 @@ def changed(settings: Settings, **changes: Any) -> Settings:
         {"sandbox": True, "api_base": "http://payintent:8080/v1"},
     ],
 )
-def test_what_an_installation_starts_with(settings: Settings, changes: dict[str, Any]) -> None:
+def test_valid_addresses_are_accepted(settings: Settings, changes: dict[str, Any]) -> None:
     check_addresses(changed(settings, **changes))
 
 
-def test_doctor_says_what_was_allowed(settings: Settings) -> None:
+def test_doctor_reports_an_explicitly_allowed_endpoint_as_a_warning(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         patch.setenv("PAYINTENT_RPC_BSC", "http://127.0.0.1:1/key-of-ours")
@@ -75,7 +75,7 @@ def test_doctor_says_what_was_allowed(settings: Settings) -> None:
         ({"sandbox": True, "checkout_base": "https://pay.shop.com/c"}, "CHECKOUT_BASE is public"),
     ],
 )
-async def test_what_an_installation_refuses_to_start_with(
+async def test_the_service_does_not_start_with_an_unusable_address(
     settings: Settings, changes: dict[str, Any], said: str
 ) -> None:
     with pytest.raises(UnusableAddressError, match=said) as refused:
@@ -93,7 +93,7 @@ async def test_what_an_installation_refuses_to_start_with(
         ("ftp://a.example", 1),
     ],
 )
-def test_an_entry_that_is_no_origin_is_refused_by_its_number(
+def test_an_invalid_gateway_origin_is_reported_by_its_number(
     settings: Settings, origins: str, number: int
 ) -> None:
     with pytest.raises(ValidationError) as refused:

@@ -79,7 +79,9 @@ async def _started(settings: Settings, *words: str, **more: str) -> AsyncIterato
             await running.communicate()
 
 
-async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Settings) -> None:
+async def test_a_process_logs_its_version_and_setting_names_but_no_values(
+    settings: Settings,
+) -> None:
     nobody = f"postgresql://nobody:{_SECRET}@127.0.0.1:{free_port()}/payintent"
     port = free_port()
     more = {
@@ -110,7 +112,7 @@ async def test_a_process_tells_at_its_start_what_it_is_and_no_value(settings: Se
 @pytest.mark.parametrize(
     ("process", "port", "lines"), [("api", "--port", 1), ("worker", "--metrics-port", 2)]
 )
-async def test_a_service_waits_for_its_database_and_can_be_stopped_meanwhile(
+async def test_a_service_can_be_stopped_while_it_waits_for_its_database(
     settings: Settings, process: str, port: str, lines: int
 ) -> None:
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
@@ -124,7 +126,7 @@ async def test_a_service_waits_for_its_database_and_can_be_stopped_meanwhile(
 
 
 @pytest.mark.parametrize(("process", "port"), [("api", "--port"), ("worker", "--metrics-port")])
-async def test_a_reload_of_one_process_without_a_supervisor_ends_nothing_and_says_why(
+async def test_a_reload_without_a_supervisor_fails_without_stopping_the_process(
     settings: Settings, process: str, port: str
 ) -> None:
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
@@ -138,7 +140,7 @@ async def test_a_reload_of_one_process_without_a_supervisor_ends_nothing_and_say
         assert await alone.end() == (0, [])
 
 
-async def test_a_worker_serves_its_metrics_on_the_address_that_it_is_given(
+async def test_a_worker_serves_metrics_on_the_configured_address(
     settings: Settings,
 ) -> None:
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
@@ -152,7 +154,7 @@ async def test_a_worker_serves_its_metrics_on_the_address_that_it_is_given(
         assert await worker.end() == (0, [])
 
 
-async def test_a_service_that_waited_serves_when_its_database_is_back(settings: Settings) -> None:
+async def test_a_waiting_service_starts_when_its_database_returns(settings: Settings) -> None:
     way = FaultProxy(settings.database_url)
     await way.mend()
     url, port = way.url, free_port()
@@ -180,7 +182,7 @@ async def _status(client: aiohttp.ClientSession, url: str) -> int:
 
 
 @pytest.mark.parametrize("process", ["api", "worker", "migrate"])
-async def test_a_refused_password_ends_a_process_at_once_with_one_line(
+async def test_a_rejected_password_stops_a_process_immediately_with_a_single_line(
     settings: Settings, process: str
 ) -> None:
     parts = urlsplit(settings.database_url)
@@ -196,7 +198,9 @@ async def test_a_refused_password_ends_a_process_at_once_with_one_line(
     assert not [line for line in written if "database_away" in line]
 
 
-async def test_a_command_waits_five_seconds_and_says_for_what_and_why(settings: Settings) -> None:
+async def test_a_command_waits_for_the_database_and_then_reports_the_error(
+    settings: Settings,
+) -> None:
     hosts = f"127.0.0.1:{free_port()}"
     nobody = f"postgresql://nobody@{hosts}/payintent"
     async with _started(settings, "migrate", DATABASE_URL=nobody) as ended:
@@ -210,7 +214,7 @@ async def test_a_command_waits_five_seconds_and_says_for_what_and_why(settings: 
     )
 
 
-async def test_settings_that_are_wrong_are_a_line_each(settings: Settings) -> None:
+async def test_every_invalid_setting_is_reported_in_its_own_line(settings: Settings) -> None:
     wrong = {"PAYINTENT_WEBHOOK_TIMEOUT_S": "-3", "PAYINTENT_LOG_LEVEL": "loud"}
     async with _started(settings, "worker", **wrong) as ended:
         status, written = await ended.end()

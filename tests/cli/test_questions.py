@@ -94,7 +94,7 @@ def _key(terminal: Terminal) -> str:
     return key["public_id"]
 
 
-def test_every_change_is_destructive_or_known_to_be_harmless() -> None:
+def test_every_change_is_either_destructive_or_listed_as_harmless() -> None:
     changes = {name: kind for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)}
     assert {name for name, kind in changes.items() if not kind.is_destructive} == _HARMLESS
     tried = {name for name, kind in changes.items() if kind.has_dry_run}
@@ -102,7 +102,7 @@ def test_every_change_is_destructive_or_known_to_be_harmless() -> None:
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "of course\n"])
-def test_a_person_who_does_not_say_yes_changes_nothing(
+def test_nothing_changes_unless_the_operator_confirms(
     terminal: Terminal, settings: Settings, typed: str
 ) -> None:
     key, before = _key(terminal), _query(settings, _ROWS)
@@ -119,7 +119,7 @@ def test_a_person_who_does_not_say_yes_changes_nothing(
     ("words", "typed", "asked"),
     [((), "y\n", True), ((), "YES\n", True), (("--yes",), "n\n", False), ((), None, False)],
 )
-def test_yes_a_flag_or_a_script_goes_on(
+def test_a_command_runs_after_yes_with_a_flag_or_in_a_script(
     terminal: Terminal,
     settings: Settings,
     words: tuple[str, ...],
@@ -133,7 +133,7 @@ def test_yes_a_flag_or_a_script_goes_on(
     assert _query(settings, _ROWS)["keys"] == 0
 
 
-def test_what_would_be_refused_is_not_asked_about(settings: Settings) -> None:
+def test_a_command_that_would_be_refused_does_not_ask_for_confirmation(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         terminal.bootstrap()
@@ -172,7 +172,7 @@ def test_a_dry_run_of_a_rotation_counts_and_changes_nothing(
     assert (again["callback_secrets"], again["retired"]) == (0, [])
 
 
-def test_a_dry_run_of_a_reconciliation_counts_its_cases_and_opens_none(
+def test_a_dry_run_of_a_reconciliation_counts_cases_without_opening_them(
     terminal: Terminal, settings: Settings, tmp_path: Path
 ) -> None:
     (tmp_path / "credentials.json").write_text('{"api_key": "k", "signing_secret": "x"}')
@@ -195,7 +195,7 @@ def test_a_dry_run_of_a_reconciliation_counts_its_cases_and_opens_none(
     assert again.out.splitlines()[-1] == "0 cases would be opened"
 
 
-def test_a_replay_shows_in_a_pipe_how_far_it_is_and_then_its_sum(missed: Terminal) -> None:
+def test_a_replay_in_a_pipe_prints_its_progress_and_total(missed: Terminal) -> None:
     said = missed.run("webhooks", "replay-missed", "--merchant", "1", "--json")
     assert said.json["events"] == _COUNT
     assert set(said.json) == {"events", "first_event_id", "last_event_id"}
@@ -206,7 +206,7 @@ def test_a_replay_shows_in_a_pipe_how_far_it_is_and_then_its_sum(missed: Termina
     ]
 
 
-def test_a_replay_of_a_few_shows_no_progress(missed: Terminal, settings: Settings) -> None:
+def test_a_small_replay_shows_no_progress(missed: Terminal, settings: Settings) -> None:
     _query(
         settings,
         "DELETE FROM delivery WHERE event_id > (SELECT id FROM event ORDER BY id OFFSET 9 LIMIT 1)",
@@ -215,7 +215,7 @@ def test_a_replay_of_a_few_shows_no_progress(missed: Terminal, settings: Setting
     assert (said.json["events"], said.err) == (10, "")
 
 
-def test_a_replay_at_a_terminal_asks_with_the_count_and_shows_a_bar(
+def test_a_replay_at_a_terminal_asks_for_confirmation_with_the_event_count(
     missed: Terminal, settings: Settings
 ) -> None:
     replay = ("webhooks", "replay-missed", "--merchant", "1")

@@ -74,7 +74,7 @@ def _cases(terminal: Terminal) -> int:
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "big5"])
-def test_a_file_of_a_gateway_is_read_as_it_is(
+def test_a_settlement_file_is_read_in_the_gateways_own_layout(
     of_ecpay: Terminal, tmp_path: Path, encoding: str
 ) -> None:
     """The worker reads the same file: `tests/reconciliation/test_ecpay_file.py`."""
@@ -101,7 +101,9 @@ def test_a_file_of_a_gateway_is_read_as_it_is(
     assert refused.err.endswith("or use one of the gateway's layouts\n")
 
 
-def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: Path) -> None:
+def test_the_exit_status_reports_whether_there_are_differences(
+    terminal: Terminal, tmp_path: Path
+) -> None:
     same = _reconcile(terminal, _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}"))
     assert (same.status, same.err) == (0, "")
     assert same.out.splitlines()[1].split() == ["payment", "1", "1", "0", "0", "0", "0"]
@@ -117,7 +119,7 @@ def test_the_status_says_whether_anything_differs(terminal: Terminal, tmp_path: 
     assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
 
 
-def test_payouts_are_told_until_they_are_applied(terminal: Terminal, tmp_path: Path) -> None:
+def test_payouts_are_only_listed_until_they_are_applied(terminal: Terminal, tmp_path: Path) -> None:
     path = _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}", f"payout,po_1,,9.00,THB,{_AT}")
     for more in ((), ("--apply", "--dry-run")):
         told = _reconcile(terminal, path, *more)
@@ -137,7 +139,7 @@ def test_payouts_are_told_until_they_are_applied(terminal: Terminal, tmp_path: P
     assert (payout["reference"], payout["fee_minor"]) == ("po_1", "0")
 
 
-def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
+def test_an_invalid_file_or_option_results_in_status_2_without_output(
     terminal: Terminal, settings: Settings, tmp_path: Path
 ) -> None:
     bad = _reconcile(terminal, _write(tmp_path, "x", "y"), "--apply")
@@ -156,7 +158,7 @@ def test_what_cannot_be_compared_is_status_2_and_nothing_on_standard_output(
     assert _cases(terminal) == 0
 
 
-def test_a_terminal_is_shown_how_far_a_long_file_was_read_and_a_pipe_nothing(
+def test_progress_is_shown_at_a_terminal_and_not_in_a_pipe(
     terminal: Terminal, settings: Settings, tmp_path: Path
 ) -> None:
     path = _write(tmp_path, *(_LINE.format(number) for number in range(15_000)))

@@ -17,7 +17,7 @@ _WAIT_S = 2.1  # some more tries; on a busy machine the first one alone may take
 
 
 @pytest.mark.parametrize("password", ["s3/cr3t", "s3@cr3t", "12?s3=cr3t", "s3\u2100cr3t"])
-def test_of_an_address_that_may_be_meant_otherwise_nothing_is_said(
+def test_an_ambiguous_database_url_is_not_printed(
     password: str, capsys: pytest.CaptureFixture[str]
 ) -> None:
     common.report_unavailable_database(f"postgresql://me:{password}@db.example:5432/payintent")
@@ -28,7 +28,7 @@ def test_of_an_address_that_may_be_meant_otherwise_nothing_is_said(
 
 
 @pytest.mark.parametrize("command", ["migrate --wait-s 2.1", "merchant list", "doctor"])
-def test_a_command_says_which_database_it_waits_for(
+def test_a_command_names_the_database_that_it_waits_for(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch, command: str
 ) -> None:
     terminal = Terminal(any_settings, monkeypatch)

@@ -11,7 +11,7 @@ async def _with_a_defect(*_: object) -> None:
     raise ZeroDivisionError("a defect")
 
 
-def test_a_defect_that_ends_a_worker_is_a_line_of_the_log_and_a_status(
+def test_an_internal_error_in_a_worker_is_logged_and_sets_the_exit_status(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(work, "run_worker", _with_a_defect)

@@ -36,7 +36,7 @@ async def _calls(world: World, count: int) -> list[Any]:
         await asyncio.sleep(0.05)
 
 
-async def test_a_call_is_kept_with_its_template_its_code_and_its_request_id(api: Api) -> None:
+async def test_a_call_is_stored_with_its_route_error_code_and_request_id(api: Api) -> None:
     headers = api.bearer() | {"X-Request-Id": "mine-1"}
     await api.create()
     await api.send("GET", "/v1/payments/pay_0000000000000000000001", headers=headers)
@@ -51,7 +51,7 @@ async def test_a_call_is_kept_with_its_template_its_code_and_its_request_id(api:
     assert all(0 < call.duration_us < PATIENCE_S * 1_000_000 for call in found)
 
 
-async def test_developers_read_them_and_what_was_refused_by_itself(api: Api) -> None:
+async def test_developers_can_list_all_calls_or_only_failed_calls(api: Api) -> None:
     developer = await member(api)
     await api.create()
     await api.send("GET", "/v1/payments?limit=x", headers=api.bearer())
@@ -64,7 +64,7 @@ async def test_developers_read_them_and_what_was_refused_by_itself(api: Api) -> 
     assert "POST /v1/payments" not in refused
 
 
-async def test_neither_bodies_nor_queries_nor_keys_nor_ids_are_kept(api: Api) -> None:
+async def test_bodies_queries_keys_and_ids_are_not_stored(api: Api) -> None:
     created = await api.create(payer_uid="buyer-secret")
     path = f"/v1/payments/{created.json['id']}?x=query-secret"
     await api.send("GET", path, headers=api.bearer())
@@ -74,7 +74,7 @@ async def test_neither_bodies_nor_queries_nor_keys_nor_ids_are_kept(api: Api) ->
         assert secret not in stored
 
 
-async def test_what_has_no_accepted_key_is_nobodys_call(api: Api) -> None:
+async def test_requests_without_a_valid_key_are_not_logged(api: Api) -> None:
     await api.send("GET", "/v1/payments", headers=api.bearer("sk_live_x"))
     await api.send("GET", "/v1/countries")
     created = await api.create()
@@ -88,7 +88,7 @@ def _scope(merchant_id: int | None, method: str = "GET") -> dict[str, Any]:
     return scope | ({} if merchant_id is None else {MERCHANT_ID: merchant_id})
 
 
-def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:
+def test_the_call_log_is_bounded_and_counts_dropped_calls() -> None:
     before = REGISTRY.get_sample_value(_DROPPED) or 0
     log = CallLog(lambda: 7.0)
     for number in range(_CALLS_MAX + 5):
@@ -105,7 +105,7 @@ def test_memory_is_bounded_and_what_is_left_out_is_counted() -> None:
     assert log.drain() == []
 
 
-async def test_while_the_database_is_away_they_are_dropped(any_settings: Settings) -> None:
+async def test_calls_are_dropped_while_the_database_is_unreachable(any_settings: Settings) -> None:
     before = REGISTRY.get_sample_value(_DROPPED) or 0
     log = CallLog()
     log.record(_scope(1), 200, b"x", time.monotonic())
@@ -116,7 +116,7 @@ async def test_while_the_database_is_away_they_are_dropped(any_settings: Setting
     assert REGISTRY.get_sample_value(_DROPPED) == before + 1
 
 
-async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
+async def test_calls_are_deleted_in_batches_after_seven_days(
     service: Service, world: World
 ) -> None:
     log = CallLog()
@@ -131,7 +131,7 @@ async def test_they_are_forgotten_after_seven_days_a_batch_at_a_time(
     assert await world.rows("SELECT FROM api_call") == []
 
 
-def test_the_setting_switches_the_log_off(any_settings: Settings) -> None:
+def test_the_call_log_can_be_disabled_by_its_setting(any_settings: Settings) -> None:
     off = build_app(any_settings.model_copy(update={"api_calls_days": 0}))
     assert off._record_call is None
     assert build_app(any_settings)._record_call is not None

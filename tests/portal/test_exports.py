@@ -93,14 +93,16 @@ async def test_payments_are_exported_with_the_filters_of_the_page(
     assert f'href="{link}"' in page
 
 
-async def test_a_search_with_many_matches_is_exported_whole(api: Api, finance: Person) -> None:
+async def test_a_search_with_many_matches_is_exported_completely(api: Api, finance: Person) -> None:
     made = {(await api.create(metadata={"order_id": "A 1"})).json["id"] for _ in range(102)}
     rows = await _rows(finance, f"payments/export.csv?q={quote('A 1')}")
     assert len(rows) == 102
     assert {row["id"] for row in rows} == made
 
 
-async def test_refunds_and_cases_are_exported_with_their_orders(api: Api, finance: Person) -> None:
+async def test_refunds_and_cases_are_exported_with_their_order_ids(
+    api: Api, finance: Person
+) -> None:
     created = await paid(api, metadata={"order_id": "=A-1"})
     other = await paid(api, metadata={"order_id": "B-2"})
     for answer in (created, other):
@@ -139,7 +141,7 @@ async def test_events_are_exported_by_state_and_order(api: Api, developer: Perso
 
 
 @pytest.mark.parametrize("state", ["pending", "delivered"])
-async def test_events_behind_ten_thousand_others_are_exported_too(
+async def test_events_after_ten_thousand_filtered_events_are_exported(
     api: Api, developer: Person, state: str
 ) -> None:
     """A page with this filter ends after 10,000 events, but an export continues."""
@@ -151,7 +153,7 @@ async def test_events_behind_ten_thousand_others_are_exported_too(
     assert len(await _rows(developer, f"events/export.csv?state={state}")) == 1
 
 
-async def test_calls_are_read_on_and_exported_whole(api: Api, developer: Person) -> None:
+async def test_calls_are_paginated_and_exported_completely(api: Api, developer: Person) -> None:
     for _ in range(3):
         await api.send("GET", "/v1/payments?limit=x", headers=api.bearer())
     await api.create()
@@ -173,7 +175,7 @@ async def test_calls_are_read_on_and_exported_whole(api: Api, developer: Person)
     assert [page.count('data-label="Call"') for page in (first, second)] == [100, 24]
 
 
-async def test_refunds_of_a_status_have_pages(api: Api, finance: Person) -> None:
+async def test_refunds_filtered_by_status_are_paginated(api: Api, finance: Person) -> None:
     created = await paid(api)
     await refund(api, created, amount="1.00")
     await api.world.rows(
@@ -199,7 +201,7 @@ async def test_refunds_of_a_status_have_pages(api: Api, finance: Person) -> None
         "events/export.csv?state=gone",
     ],
 )
-async def test_a_filter_that_is_none_is_a_page_and_frees_the_slot(
+async def test_an_invalid_filter_returns_an_error_page_and_releases_the_slot(
     finance: Person, path: str
 ) -> None:
     for _ in range(2):
@@ -209,7 +211,7 @@ async def test_a_filter_that_is_none_is_a_page_and_frees_the_slot(
     assert await _rows(finance, "payments/export.csv") == []
 
 
-async def test_a_second_export_of_a_person_is_refused_and_of_a_colleague_is_not(
+async def test_each_member_can_run_only_a_single_export_at_a_time(
     api: Api, finance: Person, developer: Person
 ) -> None:
     held = await api.world.open_connection()
@@ -229,7 +231,7 @@ async def test_a_second_export_of_a_person_is_refused_and_of_a_colleague_is_not(
     assert await _rows(finance, "cases/export.csv") == []
 
 
-async def test_payment_links_are_exported_past_a_page(api: Api, finance: Person) -> None:
+async def test_payment_links_of_all_pages_are_exported(api: Api, finance: Person) -> None:
     links = [await make_link(api.world, title=f"Ticket {n}", max_uses=2) for n in range(27)]
     rows = await _rows(finance, "payment-links/export.csv")
     newest_first = [ids.format_id(ids.PAYMENT_LINK, link.id) for link in reversed(links)]
@@ -245,9 +247,7 @@ async def test_payment_links_are_exported_past_a_page(api: Api, finance: Person)
     assert 'href="/merchant/payment-links/export.csv"' in page
 
 
-async def test_an_export_is_in_the_audit_log_without_personal_data(
-    api: Api, finance: Person
-) -> None:
+async def test_an_export_is_audited_without_personal_data(api: Api, finance: Person) -> None:
     await api.create(payer_uid="buyer-7")
     await _rows(finance, "payments/export.csv?payer_uid=buyer-7&status=PENDING&x=spam")
     await _rows(finance, "payments/export.csv?q=A-1009&status=ann@buyers.test")
@@ -274,7 +274,7 @@ async def _get(person: Person, path: str) -> Answer:
     return await person.get(f"/merchant/{path}")
 
 
-async def test_an_export_has_no_row_of_another_merchant(api: Api, finance: Person) -> None:
+async def test_an_export_contains_no_rows_of_another_merchant(api: Api, finance: Person) -> None:
     """Even if its query contains the other merchant's payment, order or cursor."""
     created = await paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
     await refund(api, created, amount="1.00")
@@ -296,7 +296,7 @@ def _attempts(payment_id: str) -> Sequence[str]:
     return [f"{name}/export.csv{query}" for name in lists for query in queries]
 
 
-async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Person) -> None:
+async def test_exports_contain_only_the_selected_side(api: Api, developer: Person) -> None:
     live = await paid(api, metadata={"order_id": "LIVE"})
     async with Api(api.base, await make_test_world(api.world)) as side:
         test = await paid(side, metadata={"order_id": "TEST"})
@@ -319,7 +319,7 @@ async def test_exports_follow_the_switch_of_the_portal(api: Api, developer: Pers
                 assert foreign.json["id"] not in body, (path, query)
 
 
-async def test_a_slow_reader_holds_its_own_slot_alone_and_frees_it_when_it_leaves(
+async def test_a_slow_reader_occupies_only_its_own_slot_until_it_disconnects(
     api: Api, developer: Person, finance: Person
 ) -> None:
     """The file is larger than the buffers between the server and the reader."""

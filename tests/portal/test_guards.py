@@ -29,7 +29,7 @@ class TestSlowedDown:
         return settings.model_copy(update=limits)
 
     @pytest.mark.parametrize("way", ["link", "passkey"])
-    async def test_failures_slow_their_address_down_are_logged_and_end_no_session(
+    async def test_failed_sign_ins_throttle_their_address_without_ending_sessions(
         self, api: Api, way: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         inside = await member(api)
@@ -48,7 +48,7 @@ class TestSlowedDown:
         assert (await member(api)).is_signed_in  # by a link that was never used before
 
 
-async def test_no_log_has_the_secret_of_a_link(
+async def test_logs_do_not_contain_the_secret_of_a_link(
     api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
     link = await invite(api)
@@ -68,7 +68,7 @@ async def test_no_log_has_the_secret_of_a_link(
     assert secret not in captured.out + captured.err
 
 
-async def test_every_answer_is_kept_by_no_cache_tells_no_referrer_and_runs_nothing_foreign(
+async def test_every_response_has_strict_cache_referrer_and_content_policies(
     api: Api,
 ) -> None:
     people = [Person(api), *[await member(api, role) for role in MemberRole]]
@@ -114,7 +114,7 @@ def _lacking(answer: Answer) -> list[str]:
     return found
 
 
-async def test_a_spreadsheet_runs_nothing_of_a_statement(api: Api) -> None:
+async def test_statement_cells_cannot_be_spreadsheet_formulas(api: Api) -> None:
     """Its cells are times, ids and amounts: a cell that starts with a minus is a number."""
     person = await member(api, MemberRole.FINANCE)
     statement_id = await close_a_day(api.world, adjustments=2)
@@ -127,7 +127,9 @@ async def test_a_spreadsheet_runs_nothing_of_a_statement(api: Api) -> None:
             float(cell)
 
 
-async def test_a_defect_is_a_page_too(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_an_internal_error_is_shown_as_a_page(
+    api: Api, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def fail(*_: object, **__: object) -> None:
         raise ValueError("planted")
 

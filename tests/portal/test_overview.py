@@ -28,7 +28,7 @@ async def _overview(person: Person) -> str:
     return words(answer)
 
 
-async def test_the_portal_starts_with_it(api: Api) -> None:
+async def test_the_portal_opens_with_the_overview(api: Api) -> None:
     person = await member(api)
     answer = await person.get("/merchant")
     assert (answer.status, answer.headers["Location"]) == (303, "/merchant/overview")
@@ -37,7 +37,7 @@ async def test_the_portal_starts_with_it(api: Api) -> None:
     assert 'action="/merchant/payments"' in page  # the search
 
 
-async def test_it_tells_the_callback_url_and_its_health(api: Api) -> None:
+async def test_the_overview_shows_the_callback_url_and_its_health(api: Api) -> None:
     person, world = await member(api), api.world
     await world.rows("UPDATE merchant SET callback_url = NULL WHERE id = $1", world.merchant_id)
     assert "not configured" in await _overview(person)
@@ -65,7 +65,7 @@ async def test_it_tells_the_callback_url_and_its_health(api: Api) -> None:
     assert "Pending none" in page
 
 
-async def test_it_lists_what_needs_attention_with_links(api: Api) -> None:
+async def test_the_overview_links_to_items_that_need_attention(api: Api) -> None:
     person, world = await member(api, MemberRole.FINANCE), api.world
     assert "Needs attention" not in await _overview(person)
     await give_endpoint(world)
@@ -92,7 +92,7 @@ async def test_it_lists_what_needs_attention_with_links(api: Api) -> None:
     assert "refund failed" not in await _overview(later)
 
 
-async def test_it_shows_the_last_ten_payments_with_separators(api: Api) -> None:
+async def test_the_overview_shows_the_last_ten_payments_with_separators(api: Api) -> None:
     made = [(await api.create(amount="1590")).json["id"] for _ in range(12)]
     person = await member(api)
     page = (await person.get("/merchant/overview")).body.decode()
@@ -100,7 +100,7 @@ async def test_it_shows_the_last_ten_payments_with_separators(api: Api) -> None:
     assert page.count("1,590.00 THB") == 10
 
 
-async def test_it_tells_developers_of_their_keys(api: Api) -> None:
+async def test_the_overview_shows_api_keys_only_to_developers(api: Api) -> None:
     developer, finance = await member(api), await member(api, MemberRole.FINANCE)
     assert "API keys Active 1 key Last used (UTC)" in await _overview(developer)
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="second"))
@@ -113,7 +113,7 @@ async def test_it_tells_developers_of_their_keys(api: Api) -> None:
     assert "Last used" not in await _overview(finance)
 
 
-async def test_it_has_nothing_of_another_merchant(api: Api) -> None:
+async def test_the_overview_contains_no_data_of_another_merchant(api: Api) -> None:
     await give_endpoint(api.world)
     created = await paid(api, payer_uid="buyer-of-ours")
     await record_attempt(api.world, delivered=False)
@@ -134,11 +134,11 @@ async def test_it_has_nothing_of_another_merchant(api: Api) -> None:
         ("https://shop.test/" + "x" * 300, "https://shop.test/" + "x" * 182 + "…"),
     ],
 )
-def test_the_secrets_of_a_callback_url_are_not_shown(url: str, shown: str) -> None:
+def test_the_secrets_of_a_callback_url_are_hidden(url: str, shown: str) -> None:
     assert hide_url_secrets(url) == shown
 
 
-def test_each_outcome_is_described_and_an_unknown_one_is_shown() -> None:
+def test_each_outcome_is_described_and_an_unknown_outcome_is_shown_as_is() -> None:
     outcomes = set(AttemptOutcome) - {AttemptOutcome.DELIVERED}
     assert {
         outcome for outcome in outcomes if describe_failure(_failure(outcome)) == outcome

@@ -55,7 +55,7 @@ async def _event(api: Api, created: Answer) -> str:
     return str(row["id"])
 
 
-async def test_a_payment_is_found_by_whatever_is_known_of_it(api: Api, finance: Person) -> None:
+async def test_a_payment_is_found_by_any_of_its_identifiers(api: Api, finance: Person) -> None:
     created = await paid(api, metadata={"order_id": "A-1009"}, payer_uid="buyer-77")
     await paid(api, metadata={"order_id": "B-1"})
     refund_id = (await refund(api, created)).json["id"]
@@ -66,9 +66,7 @@ async def test_a_payment_is_found_by_whatever_is_known_of_it(api: Api, finance: 
         assert created.json["id"] in page
 
 
-async def test_the_filters_stand_in_the_address_and_the_pages_follow(
-    api: Api, finance: Person
-) -> None:
+async def test_filters_are_kept_in_the_urls_of_further_pages(api: Api, finance: Person) -> None:
     made = [(await api.create(payer_uid="buyer-77")).json["id"] for _ in range(27)]
     await api.create(payer_uid="somebody-else")
     first = (
@@ -83,7 +81,9 @@ async def test_the_filters_stand_in_the_address_and_the_pages_follow(
     assert "somebody-else" not in first + second
 
 
-async def test_the_form_of_the_filters_comes_when_it_is_asked_for_or_used(finance: Person) -> None:
+async def test_the_filter_form_is_shown_on_request_or_if_a_filter_is_active(
+    finance: Person,
+) -> None:
     form = 'class="filters"'
     first = (await finance.get("/merchant/payments")).body.decode()
     assert form not in first
@@ -92,7 +92,7 @@ async def test_the_form_of_the_filters_comes_when_it_is_asked_for_or_used(financ
         assert form in (await finance.get(f"/merchant/payments?{query}")).body.decode(), query
 
 
-async def test_a_search_has_pages_too(api: Api, finance: Person) -> None:
+async def test_search_results_are_paginated(api: Api, finance: Person) -> None:
     made = [(await api.create(payer_uid="buyer 77&x=1")).json["id"] for _ in range(26)]
     first = (await finance.get(f"/merchant/payments?q={quote('buyer 77&x=1')}")).body.decode()
     more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
@@ -100,7 +100,7 @@ async def test_a_search_has_pages_too(api: Api, finance: Person) -> None:
     assert [sum(item in page for item in made) for page in (first, second)] == [25, 1]
 
 
-async def test_days_are_whole_days_in_utc(api: Api, finance: Person) -> None:
+async def test_date_filters_cover_whole_days_in_utc(api: Api, finance: Person) -> None:
     created = await api.create()
     day = created.json["created_at"][:10]
     for query, found in (
@@ -125,13 +125,13 @@ async def test_days_are_whole_days_in_utc(api: Api, finance: Person) -> None:
         "q=x&before=y",
     ],
 )
-async def test_a_filter_that_is_none_says_so(finance: Person, query: str) -> None:
+async def test_an_invalid_filter_is_reported(finance: Person, query: str) -> None:
     answer = await finance.get(f"/merchant/payments?{query}")
     assert answer.status in {400, 404, 422}
     assert 'class="problem" role="alert"' in answer.body.decode()
 
 
-async def test_a_story_tells_the_merchants_side_alone(api: Api, finance: Person) -> None:
+async def test_a_timeline_shows_no_internal_data_of_the_operator(api: Api, finance: Person) -> None:
     """No account, gateway reference, gateway response, rule, operator or note is shown."""
     world = api.world
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=world.merchant_id)
@@ -183,11 +183,13 @@ async def _uuid(api: Api, created: Answer) -> object:
         ("merchant", "an API key"),
     ],
 )
-def test_of_those_who_asked_for_a_refund_the_merchants_own_are_named(who: str, shown: str) -> None:
+def test_refund_requesters_are_named_only_if_they_belong_to_the_merchant(
+    who: str, shown: str
+) -> None:
     assert describe_requester(who) == shown
 
 
-async def test_finance_asks_for_a_refund_as_the_api_does(api: Api, finance: Person) -> None:
+async def test_finance_can_request_a_refund_idempotently(api: Api, finance: Person) -> None:
     created = await paid(api)
     path = f"/merchant/payments/{created.json['id']}"
     key = str(uuid4())
@@ -204,7 +206,9 @@ async def test_finance_asks_for_a_refund_as_the_api_does(api: Api, finance: Pers
     assert "90.00 THB" in words(await finance.get("/merchant/refunds"))
 
 
-async def test_without_an_amount_all_that_is_left_is_refunded(api: Api, finance: Person) -> None:
+async def test_a_refund_without_an_amount_refunds_the_remaining_amount(
+    api: Api, finance: Person
+) -> None:
     created = await paid(api)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     assert (await finance.post(path, key=str(uuid4()))).status == 303
@@ -223,7 +227,7 @@ async def test_without_an_amount_all_that_is_left_is_refunded(api: Api, finance:
         ({"amount": "1", "key": "x"}, 400, "Reload the page"),
     ],
 )
-async def test_what_the_api_refuses_the_form_says_and_keeps_what_was_typed(
+async def test_an_invalid_refund_form_is_explained_and_keeps_its_input(
     api: Api, finance: Person, fields: dict[str, str], status: int, said: str
 ) -> None:
     created = await paid(api)
@@ -236,7 +240,7 @@ async def test_what_the_api_refuses_the_form_says_and_keeps_what_was_typed(
     assert await api.world.rows("SELECT FROM refund") == []
 
 
-async def test_a_form_that_has_asked_for_another_refund_says_so_and_can_be_sent_again(
+async def test_a_reused_refund_form_is_a_conflict_and_can_be_resubmitted(
     api: Api, finance: Person
 ) -> None:
     created = await paid(api)
@@ -252,16 +256,14 @@ async def test_a_form_that_has_asked_for_another_refund_says_so_and_can_be_sent_
     assert len(rows) == 2
 
 
-async def test_a_payment_that_was_not_paid_has_no_form_for_a_refund(
-    api: Api, finance: Person
-) -> None:
+async def test_an_unpaid_payment_has_no_refund_form(api: Api, finance: Person) -> None:
     created = await api.create()
     assert "Refund this payment" not in await _story(finance, created)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     assert (await finance.post(path, key=str(uuid4()))).status == 409
 
 
-async def test_an_event_is_shown_with_every_attempt_and_its_answer(
+async def test_an_event_is_shown_with_its_attempts_and_responses(
     api: Api, developer: Person
 ) -> None:
     created = await paid(api)
@@ -286,9 +288,7 @@ async def test_an_event_is_shown_with_every_attempt_and_its_answer(
     assert "&lt;b&gt;a stack trace" in page.body.decode()
 
 
-async def test_a_replay_sends_ones_own_event_again_and_names_who_did_it(
-    api: Api, developer: Person
-) -> None:
+async def test_a_replay_resends_an_event_and_audits_the_member(api: Api, developer: Person) -> None:
     created = await paid(api)
     event_id = await _event(api, created)
     answer = await developer.post(f"/merchant/events/{event_id}/replay")
@@ -303,7 +303,7 @@ async def test_a_replay_sends_ones_own_event_again_and_names_who_did_it(
     assert tuple(entry.values()) == (who, "in the merchant portal", api.world.merchant_id)
 
 
-async def test_events_are_listed_by_state_and_page(api: Api, developer: Person) -> None:
+async def test_events_are_filtered_by_state_and_paginated(api: Api, developer: Person) -> None:
     for _ in range(26):
         created = await api.create()
         path = f"/v1/payments/{created.json['id']}/cancel"
@@ -316,9 +316,7 @@ async def test_events_are_listed_by_state_and_page(api: Api, developer: Person) 
     assert (await developer.get("/merchant/events?state=gone")).status == 400
 
 
-async def test_a_key_is_revoked_for_good_and_the_operators_stay_those_who_issue(
-    api: Api, developer: Person
-) -> None:
+async def test_a_developer_can_revoke_a_live_key(api: Api, developer: Person) -> None:
     public_id = api.world.api_key.split("_")[2]
     page = words(await developer.get("/merchant/keys"))
     assert f"sk_live_{public_id}_…" in page
@@ -330,7 +328,7 @@ async def test_a_key_is_revoked_for_good_and_the_operators_stay_those_who_issue(
     assert entry["who"] == f"merchant:{api.world.merchant_id}:developer@shop.test"
 
 
-async def test_the_keys_of_a_test_side_are_shown_as_what_they_are(api: Api) -> None:
+async def test_the_keys_of_a_test_merchant_are_shown_as_test_keys(api: Api) -> None:
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     person = await member(api, merchant_id=issued.merchant_id)
     page = words(await person.get("/merchant/keys"))
@@ -338,7 +336,7 @@ async def test_the_keys_of_a_test_side_are_shown_as_what_they_are(api: Api) -> N
     assert "sk_live_" not in page
 
 
-async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance: Person) -> None:
+async def test_cases_match_the_api_and_can_be_filtered(api: Api, finance: Person) -> None:
     created = await paid(api)
     payment = await payment_of(api, created)
     snapshot = await api.world.read(payment)
@@ -352,7 +350,7 @@ async def test_cases_are_those_of_the_api_by_the_same_filters(api: Api, finance:
     assert (await finance.get("/merchant/cases?kind=x")).status == 400
 
 
-async def test_refunds_and_cases_show_the_order_and_are_found_by_it(
+async def test_refunds_and_cases_show_their_order_and_can_be_filtered_by_it(
     api: Api, finance: Person
 ) -> None:
     for order_id in ("A-1001", "A-1002"):
@@ -371,7 +369,7 @@ async def test_refunds_and_cases_show_the_order_and_are_found_by_it(
         assert (await finance.get(f"{path}?order_id=%00")).status == 200
 
 
-async def test_the_catalog_is_previewed_for_each_country(api: Api, finance: Person) -> None:
+async def test_the_catalog_can_be_previewed_for_each_country(api: Api, finance: Person) -> None:
     world = api.world
     page = words(await finance.get("/merchant/catalog?country=TH"))
     assert "THB" in page
@@ -387,7 +385,7 @@ async def test_the_catalog_is_previewed_for_each_country(api: Api, finance: Pers
     assert "You cannot accept payments yet" in words(await other.get("/merchant/catalog"))
 
 
-async def test_a_page_is_kept_by_no_cache_and_framed_by_nobody(api: Api, finance: Person) -> None:
+async def test_pages_cannot_be_cached_or_framed(api: Api, finance: Person) -> None:
     for path in ("/merchant/payments", "/merchant/sign-in", "/merchant/payments/x", "/merchant"):
         headers = (await finance.get(path)).headers
         assert headers["Cache-Control"] == "no-store", path
@@ -398,7 +396,7 @@ async def test_a_page_is_kept_by_no_cache_and_framed_by_nobody(api: Api, finance
     assert "default-src 'none'" in policy
 
 
-async def test_what_others_wrote_is_text_and_nothing_else(api: Api, finance: Person) -> None:
+async def test_user_supplied_text_is_escaped(api: Api, finance: Person) -> None:
     evil = "<script>alert(1)</script>"
     created = await api.create(payer_uid=evil, metadata={"order_id": evil})
     for path in (
@@ -411,7 +409,7 @@ async def test_what_others_wrote_is_text_and_nothing_else(api: Api, finance: Per
         assert evil not in page
 
 
-async def test_the_callback_url_stays_the_operators(api: Api, developer: Person) -> None:
+async def test_pages_do_not_expose_the_live_callback_url(api: Api, developer: Person) -> None:
     """No page has a form for it, and no route accepts one."""
     operation = SetCallbackUrl(
         merchant_id=api.world.merchant_id, callback_url="https://93.184.216.34/hooks"
@@ -423,7 +421,7 @@ async def test_the_callback_url_stays_the_operators(api: Api, developer: Person)
         assert "callback_url" not in body
 
 
-async def test_finance_sees_what_is_owed_and_each_days_statement(api: Api, finance: Person) -> None:
+async def test_finance_can_view_the_balance_and_daily_statements(api: Api, finance: Person) -> None:
     assert "No statements" in words(await finance.get("/merchant/statements"))
     statement_id = await close_a_day(api.world)
     created = await paid(api)
@@ -439,7 +437,7 @@ async def test_finance_sees_what_is_owed_and_each_days_statement(api: Api, finan
     assert words(await finance.get("/merchant/statements?currency=BTC")).count("must be one of")
 
 
-async def test_a_statements_lines_are_downloaded_as_csv(api: Api, finance: Person) -> None:
+async def test_statement_lines_can_be_downloaded_as_csv(api: Api, finance: Person) -> None:
     statement_id = await close_a_day(api.world)
     answer = await finance.get(f"/merchant/statements/{statement_id}/lines.csv")
     assert answer.status == 200
@@ -453,7 +451,7 @@ async def test_a_statements_lines_are_downloaded_as_csv(api: Api, finance: Perso
     assert name in answer.headers["Content-Disposition"]
 
 
-async def test_a_statement_is_downloaded_as_pdf_unless_it_is_too_long(
+async def test_a_statement_can_be_downloaded_as_pdf_unless_it_is_too_long(
     api: Api, finance: Person, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     statement_id = await close_a_day(api.world, adjustments=3)
@@ -471,7 +469,7 @@ async def test_a_statement_is_downloaded_as_pdf_unless_it_is_too_long(
         await api.world.perform(ExportStatement(statement_id=statement_id, format="pdf"))
 
 
-async def test_statements_have_pages(api: Api) -> None:
+async def test_statements_are_paginated(api: Api) -> None:
     world = api.world
     for day in range(26):
         await world.move_clock(day * 24 * 3600)
@@ -483,7 +481,7 @@ async def test_statements_have_pages(api: Api) -> None:
     assert [page.count('href="/merchant/statements/stmt_') for page in (first, second)] == [25, 1]
 
 
-async def test_a_statements_lines_have_pages(api: Api, finance: Person) -> None:
+async def test_statement_lines_are_paginated(api: Api, finance: Person) -> None:
     path = f"/merchant/statements/{await close_a_day(api.world, adjustments=101)}"
     first = (await finance.get(path)).body.decode()
     more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")

@@ -114,7 +114,7 @@ async def test_a_buyer_receives_the_link(api: Api, server: SmtpServer, role: Mem
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-async def test_the_mail_is_in_the_language_that_the_member_chooses(
+async def test_the_mail_is_in_the_language_chosen_by_the_member(
     api: Api, server: SmtpServer, locale: str
 ) -> None:
     person = await invited_member(api, server)
@@ -128,7 +128,7 @@ async def test_the_mail_is_in_the_language_that_the_member_chooses(
     assert not re.search(r"^Amount: 1", text, re.MULTILINE)
 
 
-async def test_the_mail_of_a_test_link_says_that_it_is_a_test(api: Api, server: SmtpServer) -> None:
+async def test_the_mail_of_a_test_link_is_marked_as_a_test(api: Api, server: SmtpServer) -> None:
     person = await invited_member(api, server, MemberRole.DEVELOPER)
     await switch_to_test(api, person)
     path = await create_link(person)
@@ -149,7 +149,7 @@ async def test_the_mail_of_a_test_link_says_that_it_is_a_test(api: Api, server: 
         (BUYER, "", "Choose a language"),
     ],
 )
-async def test_an_invalid_form_is_explained_and_sends_nothing(
+async def test_an_invalid_form_is_explained_and_sends_no_mail(
     api: Api, server: SmtpServer, email: str, language: str, text: str
 ) -> None:
     person = await invited_member(api, server)
@@ -174,7 +174,7 @@ async def test_a_closed_link_is_not_mailed(api: Api, server: SmtpServer) -> None
     assert await count_mails(api) == 0
 
 
-async def test_a_merchant_cannot_send_many_mails(api: Api, server: SmtpServer) -> None:
+async def test_the_mails_of_a_merchant_are_rate_limited(api: Api, server: SmtpServer) -> None:
     person = await invited_member(api, server)
     path = await create_link(person)
     token = await person.token()
@@ -189,7 +189,7 @@ async def test_a_merchant_cannot_send_many_mails(api: Api, server: SmtpServer) -
     assert len(await audit_entries(api)) == BURST
 
 
-async def test_a_second_submission_of_a_form_sends_nothing_and_a_correction_does(
+async def test_a_resubmitted_form_sends_mail_only_if_the_address_changed(
     api: Api, server: SmtpServer
 ) -> None:
     person = await invited_member(api, server)
@@ -203,7 +203,7 @@ async def test_a_second_submission_of_a_form_sends_nothing_and_a_correction_does
     assert f'name="key" value="{key}"' not in (await person.get(path)).body.decode()
 
 
-async def test_only_members_with_the_right_and_a_form_of_their_page_send_mail(
+async def test_sending_mail_needs_the_right_and_a_valid_form_token(
     api: Api, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     person = await invited_member(api, server)

@@ -24,7 +24,7 @@ def link_path(answer: Answer) -> str:
 
 
 @pytest.mark.parametrize("role", MemberRole)
-async def test_a_member_creates_a_link_and_sees_its_code(api: Api, role: MemberRole) -> None:
+async def test_a_member_can_create_a_link_and_sees_its_qr_code(api: Api, role: MemberRole) -> None:
     person = await member(api, role)
     terms = {"title": "Workshop", "currency": "THB", "amount": "1590.00", "max_uses": "2"}
     key = str(uuid4())
@@ -53,7 +53,7 @@ async def test_a_member_creates_a_link_and_sees_its_code(api: Api, role: MemberR
         ({"return_url": "https://evil.test/"}, "origins"),
     ],
 )
-async def test_invalid_terms_are_explained_and_not_lost(
+async def test_invalid_terms_are_explained_and_kept_in_the_form(
     api: Api, changes: dict[str, str], text: str
 ) -> None:
     person = await member(api)
@@ -65,7 +65,7 @@ async def test_invalid_terms_are_explained_and_not_lost(
     assert await links(api) == []
 
 
-async def test_a_member_deactivates_a_link(api: Api) -> None:
+async def test_a_member_can_deactivate_a_link(api: Api) -> None:
     person = await member(api)
     created = await person.post(
         PAGE, key=str(uuid4()), title="Workshop", currency="THB", amount="5"
@@ -80,7 +80,7 @@ async def test_a_member_deactivates_a_link(api: Api) -> None:
     assert re.fullmatch(r"merchant:\d+:.+@.+", row["created_by"])
 
 
-async def test_a_link_of_the_test_side_is_not_on_the_live_side(api: Api) -> None:
+async def test_a_link_of_the_test_side_is_not_visible_on_the_live_side(api: Api) -> None:
     tester = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     person = await member(api)
     assert (await person.post("/merchant/side", side="test", page=PAGE)).status == 303

@@ -130,7 +130,7 @@ async def shop(api: Api) -> AsyncIterator[Shop]:
     yield Shop(api, ids, marks)
 
 
-def test_every_route_is_in_one_of_the_tables() -> None:
+def test_every_route_is_listed_as_public_or_for_members() -> None:
     routes = {
         (method, route.path)
         for route in PORTAL_ROUTES
@@ -141,11 +141,11 @@ def test_every_route_is_in_one_of_the_tables() -> None:
 
 
 @pytest.mark.parametrize("role", MemberRole)
-def test_a_role_has_its_rights_and_no_other(role: MemberRole) -> None:
+def test_a_role_has_exactly_its_listed_rights(role: MemberRole) -> None:
     assert {right.value for right in MemberRight if has_right(role, right)} == RIGHTS[role]
 
 
-async def test_without_a_session_every_page_leads_to_signing_in(shop: Shop) -> None:
+async def test_every_page_redirects_to_the_sign_in_page_without_a_session(shop: Shop) -> None:
     stranger = Person(shop.api)
     token = form_token(await stranger.get(SIGN_IN))
     before = await _everything(shop)
@@ -160,14 +160,14 @@ async def test_without_a_session_every_page_leads_to_signing_in(shop: Shop) -> N
     assert await _everything(shop) == before
 
 
-async def test_an_operators_token_and_a_merchants_key_open_no_page(shop: Shop) -> None:
+async def test_operator_tokens_and_api_keys_do_not_open_portal_pages(shop: Shop) -> None:
     for key in (shop.api.world.api_key, await shop.api.world.operator_token()):
         answer = await shop.api.send("GET", "/merchant/payments", headers=shop.api.bearer(key))
         assert answer.status == 303
 
 
 @pytest.mark.parametrize("role", MemberRole)
-async def test_a_role_is_refused_what_it_may_not_do_and_is_not_shown_it(
+async def test_actions_that_a_role_does_not_allow_are_hidden_and_refused(
     shop: Shop, role: MemberRole
 ) -> None:
     person = await member(shop.api, role)
@@ -192,7 +192,7 @@ async def test_a_role_is_refused_what_it_may_not_do_and_is_not_shown_it(
 
 
 @pytest.mark.parametrize("role", MemberRole)
-async def test_another_merchants_ids_are_those_of_nothing(shop: Shop, role: MemberRole) -> None:
+async def test_objects_of_another_merchant_are_not_found(shop: Shop, role: MemberRole) -> None:
     """All routes with ids, and all lists, as a member of another merchant."""
     other = await shop.api.world.add_merchant()
     person = await member(shop.api, role, "spy@other.test", other.merchant.id)
@@ -212,7 +212,7 @@ async def test_another_merchants_ids_are_those_of_nothing(shop: Shop, role: Memb
     assert await _everything(shop) == before
 
 
-async def test_nothing_of_another_merchant_is_found(shop: Shop) -> None:
+async def test_a_search_does_not_find_data_of_another_merchant(shop: Shop) -> None:
     other = await shop.api.world.add_merchant()
     person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
     [row] = await shop.api.world.rows(
@@ -227,7 +227,7 @@ async def test_nothing_of_another_merchant_is_found(shop: Shop) -> None:
     )
 
 
-async def test_a_page_of_another_merchants_search_is_none(shop: Shop) -> None:
+async def test_a_search_cursor_of_another_merchant_is_treated_as_unknown(shop: Shop) -> None:
     other = await shop.api.world.add_merchant()
     person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
     query = f"q=x&before={shop.ids['payment_id']}"
@@ -237,7 +237,7 @@ async def test_a_page_of_another_merchants_search_is_none(shop: Shop) -> None:
     assert words(known) == words(unknown)
 
 
-async def test_a_form_is_sent_by_a_page_of_the_same_person_alone(shop: Shop) -> None:
+async def test_a_form_needs_the_token_of_the_same_member(shop: Shop) -> None:
     person = await member(shop.api, MemberRole.FINANCE)
     other = await member(shop.api, MemberRole.FINANCE, "other@shop.test")
     developer = await member(shop.api)
@@ -264,7 +264,7 @@ async def test_a_form_is_sent_by_a_page_of_the_same_person_alone(shop: Shop) -> 
         {"Origin": "https://pay.test"},
     ],
 )
-async def test_a_form_of_another_site_is_refused_even_with_the_right_token(
+async def test_a_cross_site_form_is_refused_even_with_a_valid_token(
     shop: Shop, told: dict[str, str]
 ) -> None:
     people = {role: await member(shop.api, role) for role in MemberRole}
@@ -287,7 +287,7 @@ async def test_a_form_of_another_site_is_refused_even_with_the_right_token(
 
 
 @pytest.mark.parametrize("origin", [ORIGIN, "null"])
-async def test_a_form_of_a_page_of_ours_is_taken_though_it_may_not_tell_its_origin(
+async def test_a_same_origin_form_is_accepted_even_if_its_origin_is_null(
     api: Api, origin: str
 ) -> None:
     """Our pages have a no-referrer policy, for which browsers send `null`."""
@@ -298,14 +298,14 @@ async def test_a_form_of_a_page_of_ours_is_taken_though_it_may_not_tell_its_orig
     assert (answer.status, answer.headers["Location"]) == (303, SIGN_IN)
 
 
-async def test_no_passkey_of_somebody_else_is_removed(shop: Shop) -> None:
+async def test_a_member_cannot_remove_the_passkey_of_another_member(shop: Shop) -> None:
     colleague = await member(shop.api)
     path = shop.path("/merchant/passkeys/{passkey_id}/remove")
     assert (await colleague.post(path)).status == 404
     assert len(await shop.api.world.rows("SELECT FROM member_passkey")) == 1
 
 
-async def test_ids_that_are_none_are_refused_as_pages(shop: Shop) -> None:
+async def test_invalid_ids_return_a_not_found_page(shop: Shop) -> None:
     people = {role: await member(shop.api, role) for role in MemberRole}
     for (method, route), right in OWN.items():
         if "{" not in route:

@@ -44,7 +44,7 @@ async def test_a_test_key_is_shown_once_and_works_until_it_is_revoked(
     assert revoked.status in {200, 401}  # the cache may still know it for a second
 
 
-async def test_parallel_submissions_create_one_key_and_one_secret(
+async def test_parallel_submissions_create_a_single_key_and_a_single_secret(
     api: Api, developer: Person
 ) -> None:
     token = await developer.token()
@@ -60,7 +60,7 @@ async def test_parallel_submissions_create_one_key_and_one_secret(
         assert len(rows) == 2, table  # with the first one
 
 
-async def test_the_number_of_keys_and_of_rolls_is_limited(api: Api, developer: Person) -> None:
+async def test_the_number_of_keys_and_secret_rolls_is_limited(api: Api, developer: Person) -> None:
     del developer
     side, context = await find_test_merchant(api.world), api.world.service.operation_context
     actor = member_actor(api.world.merchant_id, "dee@shop.test")
@@ -87,7 +87,7 @@ async def _newest_secret(world: World) -> UUID:
     return row["id"]
 
 
-async def test_a_rolled_secret_is_shown_once_and_the_previous_one_overlaps(
+async def test_a_rolled_secret_is_shown_once_and_the_previous_secret_overlaps(
     api: Api, developer: Person, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fields = await read_fields(developer) | {"overlap_hours": "1"}
@@ -114,7 +114,7 @@ async def test_a_rolled_secret_is_shown_once_and_the_previous_one_overlaps(
         ("payment.cancelled", "CANCELLED"),
     ],
 )
-async def test_a_test_event_is_of_a_payment_that_ended_so(
+async def test_a_test_event_creates_a_payment_in_the_matching_status(
     api: Api, developer: Person, event_type: str, status: str
 ) -> None:
     fields = await read_fields(developer)
@@ -158,7 +158,7 @@ async def test_a_test_event_is_of_a_payment_that_ended_so(
         {"type": "payment.completed", "key": "x"},
     ],
 )
-async def test_a_wrong_test_event_is_refused(
+async def test_an_invalid_test_event_is_rejected(
     api: Api, developer: Person, form: dict[str, str]
 ) -> None:
     await save(developer, await read_fields(developer), callback_url="http://127.0.0.1:9/hooks")

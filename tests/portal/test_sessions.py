@@ -18,7 +18,7 @@ async def _works(person: Person, **cookies: str) -> bool:
     return (await other.get(_PAGE)).status == 200
 
 
-async def test_a_session_lasts_twelve_hours_whatever_is_done(api: Api) -> None:
+async def test_a_session_expires_after_twelve_hours_even_if_it_is_used(api: Api) -> None:
     person = await member(api)
     for hours in range(1, 12):
         await api.world.move_clock(hours * _HOUR_S + 60)
@@ -27,7 +27,7 @@ async def test_a_session_lasts_twelve_hours_whatever_is_done(api: Api) -> None:
     assert (await person.get(_PAGE)).status == 303
 
 
-async def test_its_cookie_changes_every_hour_and_the_old_one_soon_opens_nothing(api: Api) -> None:
+async def test_a_session_cookie_is_replaced_every_hour_with_a_short_overlap(api: Api) -> None:
     person = await member(api)
     first = person.cookies[SESSION]
     await person.get(_PAGE)
@@ -41,7 +41,7 @@ async def test_its_cookie_changes_every_hour_and_the_old_one_soon_opens_nothing(
     assert await _works(person)
 
 
-async def test_a_form_of_before_the_change_can_still_be_sent(api: Api) -> None:
+async def test_a_form_remains_valid_after_the_cookie_is_replaced(api: Api) -> None:
     person = await member(api)
     token = await person.token()
     await api.world.move_clock(_HOUR_S + 10)
@@ -49,7 +49,7 @@ async def test_a_form_of_before_the_change_can_still_be_sent(api: Api) -> None:
     assert (await person.post("/merchant/sign-out", token)).headers["Location"] == SIGN_IN
 
 
-async def test_signing_out_ends_one_session_or_all(api: Api) -> None:
+async def test_signing_out_ends_the_current_session_or_all_sessions(api: Api) -> None:
     people = [await member(api) for _ in range(3)]
     cookies = [dict(person.cookies) for person in people]
     await people[0].sign_out()
@@ -58,12 +58,12 @@ async def test_signing_out_ends_one_session_or_all(api: Api) -> None:
     assert [await _works(people[0], **kept) for kept in cookies] == [False, False, False]
 
 
-async def test_a_member_has_ten_sessions_at_most(api: Api) -> None:
+async def test_a_member_has_at_most_ten_sessions(api: Api) -> None:
     people = [await member(api) for _ in range(11)]
     assert [await _works(person) for person in people] == [False] + 10 * [True]
 
 
-async def test_who_is_removed_is_out_at_once(api: Api) -> None:
+async def test_removing_a_member_ends_their_sessions_immediately(api: Api) -> None:
     person, other = await member(api), await member(api, MemberRole.FINANCE)
     email = "developer@shop.test"
     await api.world.perform(RemoveMember(merchant_id=api.world.merchant_id, email=email))
@@ -71,14 +71,14 @@ async def test_who_is_removed_is_out_at_once(api: Api) -> None:
     assert (await other.get(_PAGE)).status == 200
 
 
-async def test_signing_in_gives_another_cookie_than_the_one_that_was_there(api: Api) -> None:
+async def test_signing_in_replaces_an_existing_session_cookie(api: Api) -> None:
     person = Person(api)
     person.cookies[SESSION] = "A" * 43
     assert (await person.follow_link(await invite(api))).status == 303
     assert person.cookies[SESSION] != "A" * 43
 
 
-async def test_nothing_stored_opens_a_session(api: Api) -> None:
+async def test_session_and_link_secrets_are_not_stored_in_plain_text(api: Api) -> None:
     link = await invite(api, "eve@shop.test")
     person = await member(api)
     secrets = [person.cookies[SESSION], link.rpartition("/")[2]]
@@ -87,7 +87,7 @@ async def test_nothing_stored_opens_a_session(api: Api) -> None:
         assert not any(secret in stored for secret in secrets), table
 
 
-async def test_cookies_are_for_no_script_and_no_other_site(api: Api) -> None:
+async def test_cookies_are_http_only_and_same_site(api: Api) -> None:
     page = await Person(api).get(SIGN_IN)
     [visitor] = page.headers.getall("Set-Cookie")
     path = (await invite(api)).removeprefix("http://pay.test")
@@ -100,7 +100,7 @@ async def test_cookies_are_for_no_script_and_no_other_site(api: Api) -> None:
         assert not any(kind.startswith("domain") for kind in kinds)
 
 
-def test_over_https_a_cookie_is_held_to_its_host_and_to_https(any_settings: Settings) -> None:
+def test_a_session_cookie_is_bound_to_its_host_over_https(any_settings: Settings) -> None:
     base = {"portal_base": "https://pay.example.com/merchant"}
     cookie = make_session_cookie(any_settings.model_copy(update=base))
     assert cookie == SignInCookie("payintent_merchant", is_secure=True, max_age_s=12 * _HOUR_S)

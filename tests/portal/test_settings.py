@@ -80,7 +80,7 @@ async def save(person: Person, fields: dict[str, str], **changes: str) -> str:
     return answer.headers.get("Location") or words(answer)
 
 
-async def test_a_developer_changes_the_test_side_and_not_the_live_side(
+async def test_a_developer_can_change_the_test_side_but_not_the_live_side(
     api: Api, developer: Person
 ) -> None:
     world, before = api.world, await live_state(api.world)
@@ -135,7 +135,7 @@ async def test_nothing_is_written_if_nothing_was_changed(api: Api, developer: Pe
         ("accent_colour", "red", "is not a colour"),
     ],
 )
-async def test_a_wrong_value_is_refused_and_stays_in_the_form(
+async def test_an_invalid_value_is_rejected_and_kept_in_the_form(
     api: Api, developer: Person, name: str, value: str, message: str
 ) -> None:
     before = await api.world.rows("SELECT * FROM merchant ORDER BY id")
@@ -161,7 +161,7 @@ async def test_a_wrong_value_is_refused_and_stays_in_the_form(
         ("http://shop.example.com/", "must be https"),
     ],
 )
-async def test_in_production_no_callback_url_leads_into_the_operators_network(
+async def test_callback_urls_of_the_operators_network_are_rejected_in_production(
     api: Api, developer: Person, settings: Settings, url: str, message: str
 ) -> None:
     """Private and unknown names are rejected alike, so that names cannot be probed."""
@@ -183,7 +183,7 @@ async def test_in_production_no_callback_url_leads_into_the_operators_network(
     assert row["callback_url"] is None
 
 
-async def test_a_url_is_known_as_a_members_until_an_operator_sets_one(
+async def test_a_callback_url_is_marked_as_set_by_a_member_until_an_operator_sets_it(
     api: Api, developer: Person
 ) -> None:
     world = api.world
@@ -199,7 +199,7 @@ async def test_a_url_is_known_as_a_members_until_an_operator_sets_one(
     assert [dict(row) for row in await world.rows(query, side)] == [{"callback_by_member": False}]
 
 
-async def test_changes_of_two_developers_to_different_settings_are_both_stored(
+async def test_changes_by_two_developers_to_different_settings_are_both_stored(
     api: Api, developer: Person
 ) -> None:
     colleague = await member(api, email="dan@shop.test")
@@ -211,7 +211,7 @@ async def test_changes_of_two_developers_to_different_settings_are_both_stored(
     assert (fields["callback_url"], fields["accent_colour"]) == ("http://127.0.0.1:9/a", "#112233")
 
 
-async def test_a_change_of_the_same_setting_is_a_conflict_that_loses_nothing(
+async def test_a_conflicting_change_shows_both_values_and_can_be_saved_again(
     api: Api, developer: Person
 ) -> None:
     colleague = await member(api, email="dan@shop.test")
@@ -241,7 +241,7 @@ async def test_a_change_of_the_same_setting_is_a_conflict_that_loses_nothing(
     assert {name: fields[name] for name in expected} == expected
 
 
-async def test_of_parallel_changes_of_a_setting_one_is_stored_and_the_others_conflict(
+async def test_only_one_of_several_parallel_changes_to_a_setting_is_stored(
     api: Api, developer: Person
 ) -> None:
     fields, token = await read_fields(developer), await developer.token()
@@ -261,7 +261,7 @@ async def test_of_parallel_changes_of_a_setting_one_is_stored_and_the_others_con
     assert stored == f"http://shop.test/{winner}"
 
 
-async def test_the_live_side_shows_the_values_and_whom_to_ask_and_refuses_every_form(
+async def test_the_live_side_is_read_only_and_refuses_every_form(
     api: Api, developer: Person
 ) -> None:
     world = api.world
@@ -295,7 +295,7 @@ async def test_the_live_side_shows_the_values_and_whom_to_ask_and_refuses_every_
 
 
 @pytest.mark.parametrize("contact", ["help@psp.example", "https://psp.example/help"])
-async def test_the_contact_of_the_operator_is_a_link(
+async def test_the_operator_contact_is_shown_as_a_link(
     api: Api, contact: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("payintent.portal.visits.MemberVisit.contact", property(lambda _: contact))
@@ -306,12 +306,12 @@ async def test_the_contact_of_the_operator_is_a_link(
 
 
 @pytest.mark.parametrize("contact", ["javascript:alert(1)", "http://psp.example", "call us", "@"])
-def test_a_contact_is_an_address_or_an_https_url(contact: str) -> None:
+def test_a_contact_must_be_an_email_address_or_an_https_url(contact: str) -> None:
     with pytest.raises(ValueError, match="must be an email address, or an https URL"):
         Settings(database_url="postgresql:///x", operator_contact=contact)
 
 
-async def test_changes_are_limited(api: Api, developer: Person) -> None:
+async def test_changes_are_rate_limited(api: Api, developer: Person) -> None:
     token = await developer.token()
     forms = {"return_url": "x"}
     answers = [await developer.post("/merchant/settings/save", token, **forms) for _ in range(32)]
@@ -321,7 +321,7 @@ async def test_changes_are_limited(api: Api, developer: Person) -> None:
     assert (await developer.get("/merchant/settings")).status == 200
 
 
-async def test_finance_and_another_merchant_change_nothing_of_the_test_side(
+async def test_finance_and_other_merchants_cannot_change_the_test_side(
     api: Api, developer: Person
 ) -> None:
     finance = await member(api, MemberRole.FINANCE)
@@ -365,7 +365,7 @@ async def _test_merchants_state(api: Api) -> object:
     ]
 
 
-async def test_the_use_cases_refuse_a_live_merchant(api: Api) -> None:
+async def test_the_settings_functions_refuse_a_live_merchant(api: Api) -> None:
     world, before = api.world, await live_state(api.world)
     context = world.service.operation_context
     actor = member_actor(world.merchant_id, "dee@shop.test")
@@ -382,7 +382,7 @@ async def test_the_use_cases_refuse_a_live_merchant(api: Api) -> None:
     assert await live_state(world) == before
 
 
-async def test_the_database_refuses_a_members_change_of_a_live_merchant(api: Api) -> None:
+async def test_the_database_rejects_changes_by_a_member_to_a_live_merchant(api: Api) -> None:
     world, before = api.world, await live_state(api.world)
     actor = member_actor(world.merchant_id, "dee@shop.test")
     context = replace(world.service.operation_context, actor=actor)

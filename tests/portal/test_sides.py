@@ -51,7 +51,7 @@ async def _ids(api: Api) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("role", MemberRole)
-async def test_no_page_of_a_side_shows_anything_of_the_other(
+async def test_pages_show_only_data_of_the_selected_side(
     api: Api, test_api: Api, role: MemberRole
 ) -> None:
     ids = {"live": await _ids(api), "test": await _ids(test_api)}
@@ -84,7 +84,9 @@ def _paths(ids: dict[str, str]) -> list[str]:
     ]
 
 
-async def test_the_switch_leads_to_the_list_of_the_page(api: Api, test_api: Api) -> None:
+async def test_switching_sides_leads_to_the_list_of_the_current_page(
+    api: Api, test_api: Api
+) -> None:
     person = await member(api)
     event_id = (await _ids(api))["event_id"]
     page = (await person.get(f"/merchant/events/{event_id}")).body.decode()
@@ -96,7 +98,9 @@ async def test_the_switch_leads_to_the_list_of_the_page(api: Api, test_api: Api)
     assert test_api.world.merchant_id != api.world.merchant_id
 
 
-async def test_a_switch_is_of_one_session_and_a_new_one_is_live(api: Api, test_api: Api) -> None:
+async def test_the_selected_side_belongs_to_a_session_and_is_live_by_default(
+    api: Api, test_api: Api
+) -> None:
     del test_api
     person, colleague = await member(api), await member(api)
     await switch(person, "test")
@@ -106,7 +110,9 @@ async def test_a_switch_is_of_one_session_and_a_new_one_is_live(api: Api, test_a
     assert _BANNER not in words(await person.get("/merchant/payments"))
 
 
-async def test_a_switch_survives_the_change_of_the_cookie(api: Api, test_api: Api) -> None:
+async def test_the_selected_side_is_kept_when_the_cookie_is_replaced(
+    api: Api, test_api: Api
+) -> None:
     del test_api
     person = await member(api)
     await switch(person, "test")
@@ -115,7 +121,7 @@ async def test_a_switch_survives_the_change_of_the_cookie(api: Api, test_api: Ap
         assert _BANNER in words(await person.get("/merchant/payments"))
 
 
-async def test_a_form_of_the_other_side_changes_nothing_and_says_why(
+async def test_a_form_of_the_other_side_is_rejected_with_an_explanation(
     api: Api, test_api: Api
 ) -> None:
     ids = {"live": await _ids(api), "test": await _ids(test_api)}
@@ -146,7 +152,7 @@ async def _state(world: World) -> object:
     return [await world.rows(query) for query in (keys, pending)]
 
 
-async def test_signing_out_and_switching_work_from_a_page_of_either_side(
+async def test_signing_out_and_switching_work_from_pages_of_either_side(
     api: Api, test_api: Api
 ) -> None:
     del test_api
@@ -159,7 +165,7 @@ async def test_signing_out_and_switching_work_from_a_page_of_either_side(
     assert not person.is_signed_in
 
 
-async def test_the_first_switch_of_a_developer_creates_the_test_side_and_shows_secrets_once(
+async def test_a_developers_first_switch_creates_the_test_side_and_shows_its_secrets(
     api: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
     person, colleague = await member(api), await member(api, email="dan@shop.test")
@@ -185,7 +191,7 @@ async def test_the_first_switch_of_a_developer_creates_the_test_side_and_shows_s
     assert secret not in seen
 
 
-async def test_finance_views_a_test_side_but_creates_none(api: Api) -> None:
+async def test_finance_can_view_a_test_side_but_cannot_create_it(api: Api) -> None:
     finance, developer = await member(api, MemberRole.FINANCE), await member(api)
     assert "/merchant/side" not in (await finance.get("/merchant/payments")).body.decode()
     refused = await finance.post("/merchant/side", side="test")
@@ -198,7 +204,9 @@ async def test_finance_views_a_test_side_but_creates_none(api: Api) -> None:
     assert _BANNER in words(await finance.get("/merchant/payments"))
 
 
-async def test_a_member_of_a_test_merchant_has_only_that_side(api: Api, test_api: Api) -> None:
+async def test_a_member_of_a_test_merchant_can_only_use_the_test_side(
+    api: Api, test_api: Api
+) -> None:
     merchant_id = test_api.world.merchant_id
     person = await member(api, email="trial@shop.test", merchant_id=merchant_id)
     page = await person.get("/merchant/payments")
@@ -211,7 +219,7 @@ async def test_a_member_of_a_test_merchant_has_only_that_side(api: Api, test_api
 
 
 @pytest.mark.parametrize("side", ["", "LIVE", "both", "test\x00"])
-async def test_a_side_that_is_none_is_refused(api: Api, side: str) -> None:
+async def test_an_invalid_side_is_rejected(api: Api, side: str) -> None:
     person = await member(api)
     answer = await person.post(
         "/merchant/side", form_token(await person.get("/merchant/access")), side=side
@@ -220,7 +228,7 @@ async def test_a_side_that_is_none_is_refused(api: Api, side: str) -> None:
     assert _BANNER not in words(await person.get("/merchant/payments"))
 
 
-async def test_finance_refunds_a_test_payment_on_the_test_side_alone(
+async def test_finance_can_refund_a_test_payment_only_on_the_test_side(
     api: Api, test_api: Api
 ) -> None:
     payment_id = (await _ids(test_api))["payment_id"]
@@ -238,7 +246,7 @@ async def test_finance_refunds_a_test_payment_on_the_test_side_alone(
     }
 
 
-async def test_of_parallel_first_switches_one_shows_the_secrets(api: Api) -> None:
+async def test_only_one_of_several_parallel_first_switches_shows_the_secrets(api: Api) -> None:
     people = [await member(api, email=f"dev{number}@shop.test") for number in range(4)]
     tokens = [await person.token() for person in people]
     answers = await asyncio.gather(

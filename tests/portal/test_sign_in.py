@@ -41,7 +41,7 @@ async def _fails(person: Person, credential: str, token: str | None = None) -> N
     assert not person.is_signed_in
 
 
-async def test_an_invitation_leads_to_a_passkey_which_signs_in_from_then_on(api: Api) -> None:
+async def test_an_invited_member_adds_a_passkey_and_signs_in_with_it(api: Api) -> None:
     person = Person(api)
     answer = await person.follow_link(await invite(api))
     assert (answer.status, answer.headers["Location"]) == (303, "/merchant/access")
@@ -53,7 +53,7 @@ async def test_an_invitation_leads_to_a_passkey_which_signs_in_from_then_on(api:
     assert (await person.get("/merchant/events")).status == 200
 
 
-async def test_a_link_works_once_however_many_use_it_at_once(api: Api) -> None:
+async def test_a_link_works_only_once_even_if_used_concurrently(api: Api) -> None:
     link = await invite(api)
     people = [Person(api) for _ in range(4)]
     for someone in people:
@@ -64,7 +64,7 @@ async def test_a_link_works_once_however_many_use_it_at_once(api: Api) -> None:
     assert (await Person(api).follow_link(link)).status == 403
 
 
-async def test_to_look_at_a_link_does_not_use_it_up(api: Api) -> None:
+async def test_opening_a_link_does_not_use_it(api: Api) -> None:
     link = await invite(api)
     for _ in range(3):
         page = await Person(api).get(link.removeprefix(ORIGIN))
@@ -81,7 +81,7 @@ async def test_a_link_works_for_72_hours(api: Api) -> None:
     assert (await Person(api).follow_link(second)).status == 403
 
 
-async def test_another_link_replaces_the_one_before(api: Api) -> None:
+async def test_a_new_link_replaces_the_previous_link(api: Api) -> None:
     first, second = await invite(api), await invite(api, "DEE@shop.test")
     assert (await Person(api).follow_link(first)).status == 403
     assert (await Person(api).follow_link(second)).status == 303
@@ -89,7 +89,7 @@ async def test_another_link_replaces_the_one_before(api: Api) -> None:
     assert row["n"] == 1
 
 
-async def test_a_removed_member_has_no_link_and_no_passkey(person: Person) -> None:
+async def test_a_removed_member_cannot_sign_in_by_link_or_passkey(person: Person) -> None:
     link = await invite(person.api, "developer@shop.test")
     operation = RemoveMember(merchant_id=person.api.world.merchant_id, email="developer@shop.test")
     await person.api.world.perform(operation)
@@ -109,7 +109,7 @@ _LIES: dict[str, dict[str, Any]] = {
 
 
 @pytest.mark.parametrize("lie", _LIES)
-async def test_a_passkey_signs_in_here_and_nowhere_else(person: Person, lie: str) -> None:
+async def test_a_passkey_response_for_another_context_is_rejected(person: Person, lie: str) -> None:
     assert (await person.sign_in(**_LIES[lie])).status == 403
     assert not person.is_signed_in
     assert (await person.sign_in()).status == 303
@@ -121,7 +121,7 @@ async def test_the_person_must_be_verified_by_the_device(person: Person) -> None
     assert not person.is_signed_in
 
 
-async def test_a_passkey_is_added_by_a_verified_person_at_our_origin_alone(api: Api) -> None:
+async def test_a_passkey_can_be_added_only_at_our_origin_and_with_verification(api: Api) -> None:
     person = await member(api)
     assert (await person.add_passkey(origin="http://evil.example")).status == 400
     assert (await person.add_passkey(type="webauthn.get")).status == 400
@@ -130,7 +130,7 @@ async def test_a_passkey_is_added_by_a_verified_person_at_our_origin_alone(api: 
     assert await api.world.rows("SELECT FROM member_passkey") == []
 
 
-async def test_a_passkey_that_was_copied_is_refused_once_the_other_was_used(
+async def test_a_cloned_passkey_is_rejected_by_its_signature_counter(
     person: Person,
 ) -> None:
     person.key.count = 5
@@ -143,7 +143,7 @@ async def test_a_passkey_that_was_copied_is_refused_once_the_other_was_used(
     assert (await person.sign_in()).status == 303
 
 
-async def test_what_signed_in_once_signs_in_no_second_time(person: Person) -> None:
+async def test_a_passkey_response_cannot_be_replayed(person: Person) -> None:
     """Not even in the same browser, with its earlier cookie."""
     token = form_token(await person.get(SIGN_IN))
     before = dict(person.cookies)
@@ -153,19 +153,19 @@ async def test_what_signed_in_once_signs_in_no_second_time(person: Person) -> No
     await _fails(person, credential, token)
 
 
-async def test_a_challenge_of_another_browser_is_refused(person: Person) -> None:
+async def test_a_challenge_of_another_browser_is_rejected(person: Person) -> None:
     other = Person(person.api)
     await other.get(SIGN_IN)
     await _fails(person, person.key.sign_in(await other.challenge()))
 
 
-async def test_a_challenge_to_add_a_passkey_signs_nobody_in(person: Person) -> None:
+async def test_a_challenge_to_add_a_passkey_cannot_be_used_to_sign_in(person: Person) -> None:
     other = await member(person.api, MemberRole.FINANCE)
     options = (await other.get("/merchant/passkeys/options")).json
     await _fails(person, person.key.sign_in(options))
 
 
-async def test_a_challenge_lasts_ten_minutes(person: Person) -> None:
+async def test_a_challenge_expires_after_ten_minutes(person: Person) -> None:
     for minutes, works in ((11, False), (9, True)):
         await person.api.world.move_clock(0)
         token = form_token(await person.get(SIGN_IN))
@@ -175,7 +175,7 @@ async def test_a_challenge_lasts_ten_minutes(person: Person) -> None:
         assert (answer.status == 303) is works
 
 
-async def test_a_signature_of_another_key_is_refused(person: Person) -> None:
+async def test_a_signature_of_another_key_is_rejected(person: Person) -> None:
     other = await member(person.api, MemberRole.FINANCE)
     other.key.credential_id = person.key.credential_id
     other.key.user = person.key.user
@@ -183,7 +183,7 @@ async def test_a_signature_of_another_key_is_refused(person: Person) -> None:
     assert (await other.sign_in()).status == 403
 
 
-async def test_a_passkey_names_its_own_member(person: Person) -> None:
+async def test_a_passkey_response_must_name_its_member(person: Person) -> None:
     person.key.user = b"sixteen bytes---"
     assert (await person.sign_in()).status == 403
 
@@ -205,7 +205,7 @@ _GARBAGE: list[Callable[[str], str]] = [
 ]
 
 
-async def test_garbage_is_refused_like_anything_else(person: Person) -> None:
+async def test_malformed_passkey_responses_are_rejected(person: Person) -> None:
     token = form_token(await person.get(SIGN_IN))
     good = person.key.sign_in(await person.challenge())
     for spoil in _GARBAGE:
@@ -216,7 +216,9 @@ async def test_garbage_is_refused_like_anything_else(person: Person) -> None:
         assert (await other.post("/merchant/passkeys", credential=spoilt)).status == 400
 
 
-async def test_signing_in_names_no_person_and_no_passkey(person: Person, api: Api) -> None:
+async def test_the_sign_in_page_does_not_reveal_members_or_passkeys(
+    person: Person, api: Api
+) -> None:
     """The page is the same whether or not a member has a passkey, so nobody can be probed."""
     await person.get(SIGN_IN)
     options = await person.challenge()
@@ -228,7 +230,7 @@ async def test_signing_in_names_no_person_and_no_passkey(person: Person, api: Ap
     assert "@" not in page
 
 
-async def test_after_signing_in_one_is_led_to_a_page_of_ours_alone(person: Person) -> None:
+async def test_unsafe_redirects_after_signing_in_are_ignored(person: Person) -> None:
     for following in (
         "https://evil.example/merchant/",
         "//evil.example/merchant/payments",
@@ -243,7 +245,7 @@ async def test_after_signing_in_one_is_led_to_a_page_of_ours_alone(person: Perso
         await person.sign_out()
 
 
-async def test_a_page_that_needs_a_session_leads_to_signing_in_and_back(person: Person) -> None:
+async def test_a_protected_page_redirects_to_the_sign_in_page_and_back(person: Person) -> None:
     answer = await person.get("/merchant/payments?status=PAID")
     assert answer.status == 303
     assert answer.headers["Location"] == (
