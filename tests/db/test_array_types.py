@@ -19,7 +19,7 @@ async def two(request: pytest.FixtureRequest, database_url: str) -> AsyncIterato
     await first.close()
 
 
-async def test_a_second_connection_does_not_ask_what_an_array_of_numbers_is(
+async def test_a_second_connection_does_not_query_the_type_of_a_number_array(
     two: list[Connection],
 ) -> None:
     first, second = two
@@ -32,7 +32,7 @@ async def test_a_second_connection_does_not_ask_what_an_array_of_numbers_is(
     assert second.get_statement_count() - before == 2 * plain
 
 
-async def test_types_of_a_database_of_its_own_are_asked_for_by_each_connection(
+async def test_each_connection_queries_the_types_defined_in_its_database(
     two: list[Connection], database_url: str
 ) -> None:
     owner = await connect(database_url)

@@ -15,7 +15,7 @@ def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(availability, "NOTICE_AFTER_S", 0.0)
 
 
-async def test_what_is_waited_for_is_said_once_before_it_is_given_up() -> None:
+async def test_waiting_is_reported_once_before_the_timeout() -> None:
     said: list[str] = []
 
     async def silent() -> None:
@@ -26,7 +26,7 @@ async def test_what_is_waited_for_is_said_once_before_it_is_given_up() -> None:
     assert said == ["waiting"]
 
 
-async def test_what_an_earlier_try_found_is_said_though_the_last_one_was_cut_short(
+async def test_the_error_of_an_earlier_attempt_is_reported_if_the_last_attempt_times_out(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr(availability, "_RETRY_S", 0.0)
@@ -43,7 +43,7 @@ async def test_what_an_earlier_try_found_is_said_though_the_last_one_was_cut_sho
     assert len(tries) == 2
 
 
-async def test_nothing_is_said_of_a_database_that_answers() -> None:
+async def test_nothing_is_reported_if_the_database_responds() -> None:
     said: list[str] = []
 
     async def answers() -> None:
@@ -54,7 +54,9 @@ async def test_nothing_is_said_of_a_database_that_answers() -> None:
     assert said == []
 
 
-def test_a_person_reads_which_database_is_waited_for(capsys: pytest.CaptureFixture[str]) -> None:
+def test_the_command_line_names_the_unavailable_database_without_its_password(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     report_unavailable_database("postgresql://payintent:secret@db.example:5433/payintent")
     said = capsys.readouterr()
     assert (said.out, said.err) == (

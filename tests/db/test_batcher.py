@@ -58,21 +58,21 @@ class Work:
                 await self.held[item].wait()
 
 
-async def test_an_item_that_finds_nothing_under_way_is_run_at_once_and_alone() -> None:
+async def test_an_idle_batcher_runs_an_item_immediately_and_alone() -> None:
     work = Work()
     assert await work.batcher.run(4) == 8
     assert await work.batcher.run(5) == 10
     assert work.runs == [[4], [5]]
 
 
-async def test_without_a_way_of_its_own_a_single_item_is_run_as_a_batch() -> None:
+async def test_a_single_item_runs_as_a_batch_if_there_is_no_function_for_one_item() -> None:
     work = Work()
     work.batcher = Batcher(work._together)
     assert await asyncio.gather(*work.start(1, 2)) == [2, 4]
     assert work.runs == [[1], [2]]
 
 
-async def test_two_callers_never_wait_for_each_other() -> None:
+async def test_two_concurrent_callers_do_not_wait_for_each_other() -> None:
     work = Work()
     work.hold(1, 2)
     tasks = work.start(1, 2)
@@ -82,31 +82,31 @@ async def test_two_callers_never_wait_for_each_other() -> None:
     assert work.runs == [[1], [2]]
 
 
-async def test_what_arrives_meanwhile_shares_the_next_run_and_each_gets_its_own_result() -> None:
+async def test_items_that_arrive_during_a_run_form_the_next_batch_with_separate_results() -> None:
     work = Work()
     assert await asyncio.gather(*work.start(1, 2, 3, 4, 5)) == [2, 4, 6, 8, 10]
     assert work.runs == [[1], [2, 3, 4, 5]]
 
 
-async def test_a_batch_has_a_size_and_the_rest_shares_the_one_after() -> None:
+async def test_a_batch_is_limited_in_size_and_the_remaining_items_form_further_batches() -> None:
     work = Work(size_max=2)
     assert await asyncio.gather(*work.start(*range(1, 7))) == [2, 4, 6, 8, 10, 12]
     assert sorted(work.runs) == [[1], [2, 3], [4, 5], [6]]
 
 
-async def test_two_of_one_identity_are_never_in_one_batch() -> None:
+async def test_items_with_the_same_identity_are_never_in_the_same_batch() -> None:
     work = Work()
     assert await asyncio.gather(*work.start(1, 2, 3, -3, 4)) == [2, 4, 6, -6, 8]
     assert work.runs == [[1], [2, 3, 4], [-3]]
 
 
-async def test_two_that_share_one_of_several_identities_are_never_in_one_batch() -> None:
+async def test_items_that_share_any_of_their_identities_are_never_in_the_same_batch() -> None:
     work = Work()
     assert await asyncio.gather(*work.start(1, 2, 3, 1003, 4)) == [2, 4, 6, 2006, 8]
     assert work.runs == [[1], [2, 3, 4], [1003]]
 
 
-async def test_a_batch_that_fails_is_taken_apart_and_the_bad_item_fails_by_itself() -> None:
+async def test_the_items_of_a_failed_batch_are_run_alone_so_that_only_invalid_items_fail() -> None:
     work = Work()
     done = await asyncio.gather(*work.start(1, 2, 3, 0, 4), return_exceptions=True)
     assert [type(each) if isinstance(each, Exception) else each for each in done] == [
@@ -119,7 +119,7 @@ async def test_a_batch_that_fails_is_taken_apart_and_the_bad_item_fails_by_itsel
     assert work.runs[1:] == [[2, 3, 0, 4], [2], [3], [0], [4]]
 
 
-async def test_a_batch_of_unknown_outcome_is_not_run_again() -> None:
+async def test_a_batch_with_an_unknown_outcome_is_not_retried() -> None:
     work = Work()
     work.batch_error = StorageUnavailableError("lost")
     done = await asyncio.gather(*work.start(1, 2, 3), return_exceptions=True)
@@ -129,7 +129,7 @@ async def test_a_batch_of_unknown_outcome_is_not_run_again() -> None:
     assert work.runs == [[1], [2, 3]]
 
 
-async def test_a_caller_that_goes_before_its_batch_begins_is_left_out() -> None:
+async def test_an_item_whose_caller_is_cancelled_before_the_batch_starts_is_not_run() -> None:
     work = Work()
     work.hold(1, 2)
     first, second = work.start(1, 2)
@@ -144,7 +144,7 @@ async def test_a_caller_that_goes_before_its_batch_begins_is_left_out() -> None:
     assert work.runs == [[1], [2], [4]]
 
 
-async def test_a_caller_that_goes_while_its_batch_runs_takes_nothing_from_the_others() -> None:
+async def test_cancelling_a_caller_during_its_batch_does_not_affect_other_callers() -> None:
     work = Work()
     work.hold(2)
     _, second, third = work.start(1, 2, 3)
@@ -155,7 +155,7 @@ async def test_a_caller_that_goes_while_its_batch_runs_takes_nothing_from_the_ot
     await work.batcher.close()
 
 
-async def test_a_run_that_is_late_holds_nothing_up() -> None:
+async def test_a_slow_batch_does_not_delay_the_next_batch() -> None:
     work = Work()
     work.hold(1, 2, 3)
     late = work.start(1, 2)
@@ -167,7 +167,7 @@ async def test_a_run_that_is_late_holds_nothing_up() -> None:
     assert await asyncio.gather(*late) == [2, 4, 6]
 
 
-async def test_closing_waits_for_the_batches_whose_callers_have_gone() -> None:
+async def test_closing_waits_for_running_batches_with_cancelled_callers() -> None:
     work = Work()
     work.hold(3)
     tasks = work.start(1, 3, 4)

@@ -10,7 +10,7 @@ from payintent.db.notify import ChangeFeed, ChangeSubscriber, EventNotifier
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
 
 
-async def test_a_look_that_fails_by_a_bug_ends_no_stream() -> None:
+async def test_a_query_that_fails_because_of_a_bug_does_not_end_the_stream() -> None:
     looks = 0
 
     async def change_markers(keys: Sequence[int]) -> dict[int, str]:

@@ -57,19 +57,19 @@ async def _refusal(settings: Settings, url: str) -> str:
     return str(alone.value).removeprefix("the database refuses the connection: ")
 
 
-async def test_a_wrong_password_is_refused_for_good(settings: Settings, role: str) -> None:
+async def test_a_wrong_password_is_a_permanent_error(settings: Settings, role: str) -> None:
     url = _as(settings.database_url, role, "not-the-password")
     assert await _refusal(settings, url) == f'password authentication failed for user "{role}"'
 
 
-async def test_a_role_that_does_not_exist_is_refused_for_good(settings: Settings) -> None:
+async def test_a_missing_role_is_a_permanent_error(settings: Settings) -> None:
     url = _as(settings.database_url, "nobody_at_all")
     assert await _refusal(settings, url) == (
         'password authentication failed for user "nobody_at_all"'
     )
 
 
-async def test_a_role_that_may_not_log_in_is_refused_for_good(
+async def test_a_role_without_login_permission_is_a_permanent_error(
     settings: Settings, role: str
 ) -> None:
     await _execute(settings.database_url, f"ALTER ROLE {role} NOLOGIN")
@@ -77,12 +77,12 @@ async def test_a_role_that_may_not_log_in_is_refused_for_good(
     assert await _refusal(settings, url) == f'role "{role}" is not permitted to log in'
 
 
-async def test_a_database_that_does_not_exist_is_refused_for_good(settings: Settings) -> None:
+async def test_a_missing_database_is_a_permanent_error(settings: Settings) -> None:
     url = at_database(settings.database_url, "no_such_one")
     assert await _refusal(settings, url) == 'database "no_such_one" does not exist'
 
 
-async def test_a_role_that_may_not_connect_is_refused_for_good(
+async def test_a_role_without_connect_permission_is_a_permanent_error(
     settings: Settings, role: str
 ) -> None:
     name = urlsplit(settings.database_url).path[1:]
@@ -102,7 +102,7 @@ async def test_a_role_that_may_not_connect_is_refused_for_good(
         ("postgresql://u:secret@127.0.0.1/x?sslmode=maybe", "`sslmode` parameter must be one of"),
     ],
 )
-async def test_a_url_that_cannot_be_used_is_refused_for_good(url: str, reason: str) -> None:
+async def test_an_invalid_url_is_a_permanent_error(url: str, reason: str) -> None:
     with pytest.raises(RefusedConnectionError) as refused:
         await connect(url)
     assert reason in str(refused.value)
@@ -110,7 +110,7 @@ async def test_a_url_that_cannot_be_used_is_refused_for_good(url: str, reason: s
     assert "se/cret" not in str(refused.value)
 
 
-async def test_a_server_without_tls_is_refused_where_the_url_asks_for_it(
+async def test_a_server_without_tls_is_a_permanent_error_if_the_url_requires_tls(
     settings: Settings,
 ) -> None:
     url = settings.database_url.replace("sslmode=disable", "sslmode=require")
@@ -141,7 +141,7 @@ async def test_a_server_without_tls_is_refused_where_the_url_asks_for_it(
         ),
     ],
 )
-def test_what_a_server_or_a_pooler_refuses_for_good_is_said_in_its_words(
+def test_a_permanent_error_has_the_message_of_the_server_or_pooler(
     error: Exception, words: str
 ) -> None:
     refused = make_connection_error(error)
@@ -173,13 +173,13 @@ def test_what_a_server_or_a_pooler_refuses_for_good_is_said_in_its_words(
         (asyncpg.InternalClientError("at 10.0.0.9"), "InternalClientError"),
     ],
 )
-def test_what_passes_is_no_refusal(error: Exception, words: str) -> None:
+def test_a_temporary_failure_is_reported_as_unreachable(error: Exception, words: str) -> None:
     away = make_connection_error(error)
     assert not isinstance(away, RefusedConnectionError)
     assert str(away) == f"the database cannot be reached: {words}"
 
 
-async def test_a_server_that_is_away_is_no_refusal(settings: Settings) -> None:
+async def test_an_unreachable_server_is_a_temporary_error(settings: Settings) -> None:
     away = f"postgresql://payintent:secret@127.0.0.1:{free_port()}/payintent"
     database = Database(settings.model_copy(update={"database_url": away}))
     with pytest.raises(StorageUnavailableError) as unreachable:
@@ -188,7 +188,9 @@ async def test_a_server_that_is_away_is_no_refusal(settings: Settings) -> None:
     assert str(unreachable.value) == "the database cannot be reached: connection refused"
 
 
-async def test_a_statement_that_the_role_may_not_run_says_so(settings: Settings, role: str) -> None:
+async def test_a_statement_without_permission_raises_a_permission_error(
+    settings: Settings, role: str
+) -> None:
     url = _as(settings.database_url, role)
     database = Database(settings.model_copy(update={"database_url": url}))
     with pytest.raises(PermissionDeniedError, match="permission denied for table payment"):

@@ -16,7 +16,7 @@ from tests.support.staging import open_with_short_lock_timeout
 from tests.support.world import World, free_port
 
 
-async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> None:
+async def test_a_row_that_stays_locked_for_too_long_causes_a_lock_timeout(world: World) -> None:
     payment = await world.create()
     holder = await world.open_connection()
     async with open_with_short_lock_timeout(world) as service:
@@ -42,7 +42,7 @@ async def test_a_row_that_is_held_too_long_is_a_lock_timeout(world: World) -> No
     ],
     ids=repr,
 )
-async def test_a_text_that_the_database_refuses_is_not_storable(
+async def test_text_that_the_database_rejects_is_reported_as_invalid(
     world: World, changes: dict[str, str]
 ) -> None:
     with pytest.raises(InvalidTextError):
@@ -50,7 +50,7 @@ async def test_a_text_that_the_database_refuses_is_not_storable(
     assert await world.rows("SELECT 1 FROM idempotency") == []
 
 
-async def test_a_database_that_is_away_or_not_opened_is_down(world: World) -> None:
+async def test_an_unreachable_or_unopened_database_is_unavailable(world: World) -> None:
     away = f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
     database = Database(world.service.settings.model_copy(update={"database_url": away}))
     with pytest.raises(StorageUnavailableError):
@@ -59,7 +59,9 @@ async def test_a_database_that_is_away_or_not_opened_is_down(world: World) -> No
         await database.fetch("SELECT 1")
 
 
-async def test_a_pool_that_is_used_up_is_down_for_those_who_wait_too_long(world: World) -> None:
+async def test_the_database_is_unavailable_if_the_pool_stays_exhausted_for_too_long(
+    world: World,
+) -> None:
     settings = world.service.settings.model_copy(
         update={"database_connections_max": 1, "database_acquire_timeout_s": 0.05}
     )
@@ -71,7 +73,7 @@ async def test_a_pool_that_is_used_up_is_down_for_those_who_wait_too_long(world:
     await service.close()
 
 
-async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(world: World) -> None:
+async def test_after_a_terminated_connection_the_next_statement_succeeds(world: World) -> None:
     killer = await world.open_connection()
 
     async def be_killed() -> None:
@@ -86,7 +88,9 @@ async def test_a_connection_that_is_killed_is_down_and_the_next_one_is_well(worl
     await killer.close()
 
 
-async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World) -> None:
+async def test_an_exception_rolls_everything_back_and_does_not_notify_listeners(
+    world: World,
+) -> None:
     payment = await world.create()
     woken: list[None] = []
     world.database.on_event = lambda: woken.append(None)
@@ -108,7 +112,7 @@ async def test_an_exception_rolls_everything_back_and_wakes_nobody(world: World)
     assert woken == [None]
 
 
-async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: World) -> None:
+async def test_a_transition_fails_if_the_payment_changed_since_it_was_read(world: World) -> None:
     payment = await world.create()
     seen = await world.read(payment)
     await world.select(payment)
@@ -120,7 +124,7 @@ async def test_a_payment_that_changed_since_it_was_read_is_overtaken(world: Worl
     assert await world.events(payment) == []
 
 
-async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) -> None:
+async def test_a_concurrent_change_of_one_payment_rolls_back_the_whole_batch(world: World) -> None:
     good, stale = await world.create(), await world.create()
     await world.select(stale)
 
@@ -140,7 +144,9 @@ async def test_one_overtaken_payment_takes_its_whole_batch_back(world: World) ->
     assert await world.events(good) == []
 
 
-async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: World) -> None:
+async def test_each_transition_increases_the_version_and_never_decreases_updated_at(
+    world: World,
+) -> None:
     payment = await world.create()
     await world.move_clock(60)
     selected = (await world.select(payment)).payment
@@ -154,7 +160,7 @@ async def test_a_version_grows_with_every_step_and_time_never_goes_back(world: W
     assert expired.updated_at == selected.updated_at > payment.updated_at
 
 
-async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> None:
+async def test_concurrent_locks_of_the_same_payments_do_not_deadlock(world: World) -> None:
     ids = [(await world.create()).id for _ in range(4)]
 
     async def take(order: list[UUID]) -> int:
@@ -165,7 +171,7 @@ async def test_payments_are_locked_in_one_order_whoever_asks(world: World) -> No
     assert await asyncio.gather(*(take(order) for order in orders)) == [4] * 8
 
 
-async def test_a_guarded_database_makes_ids_by_the_generator_of_its_database(world: World) -> None:
+async def test_a_guarded_database_shares_the_id_generator_of_its_database(world: World) -> None:
     async def prove() -> None:
         pass
 
@@ -176,7 +182,7 @@ async def test_a_guarded_database_makes_ids_by_the_generator_of_its_database(wor
             assert tx.id_generator is world.database.id_generator
 
 
-async def test_a_fault_of_the_server_itself_is_an_outage(world: World) -> None:
+async def test_an_internal_server_error_is_reported_as_an_outage(world: World) -> None:
     statement = """
         DO $$ BEGIN
             RAISE EXCEPTION 'server closed the connection unexpectedly' USING ERRCODE = 'XX000';

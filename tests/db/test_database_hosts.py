@@ -81,12 +81,12 @@ def at_hosts(url: str, *hosts: str) -> str:
         ("postgresql:///x", "localhost:5432"),
     ],
 )
-def test_a_person_reads_hosts_and_ports_and_no_login(url: str, said: str) -> None:
+def test_a_formatted_url_has_hosts_and_ports_but_no_login(url: str, said: str) -> None:
     assert format_hosts(url) == said
 
 
 @pytest.mark.parametrize("url", UGLY)
-def test_of_a_url_that_may_be_meant_otherwise_nothing_is_shown(url: str) -> None:
+def test_no_part_of_an_ambiguous_url_is_shown(url: str) -> None:
     assert format_hosts(url) == NOT_READABLE
 
 
@@ -101,7 +101,9 @@ def test_of_a_url_that_may_be_meant_otherwise_nothing_is_shown(url: str) -> None
         ("postgresql://me:pw@a", "a:5432"),
     ],
 )
-def test_what_is_shown_is_where_the_driver_goes(url: str, said: str) -> None:
+def test_the_formatted_hosts_match_the_hosts_that_the_driver_connects_to(
+    url: str, said: str
+) -> None:
     read = connect_utils._parse_connect_dsn_and_args
     nothing = dict.fromkeys(signature(read).parameters)
     addresses, _ = read(**nothing | {"dsn": url, "ssl": False})
@@ -133,11 +135,13 @@ def test_what_is_shown_is_where_the_driver_goes(url: str, said: str) -> None:
         ),
     ],
 )
-def test_a_url_with_hosts_is_a_url_for_each(url: str, hosts: list[str]) -> None:
+def test_a_url_with_several_hosts_is_split_into_a_url_for_each_host(
+    url: str, hosts: list[str]
+) -> None:
     assert [host for _, host in get_database_hosts(url).list_in_order()] == hosts
 
 
-async def test_a_host_that_refuses_is_passed_by_and_the_good_one_is_first_from_then_on(
+async def test_a_refusing_host_is_skipped_and_the_working_host_is_then_tried_first(
     proxies: list[DatabaseProxy], database_url: str
 ) -> None:
     url = at_hosts(database_url, f"127.0.0.1:{free_port()}", proxies[0].host, proxies[1].host)
@@ -149,7 +153,7 @@ async def test_a_host_that_refuses_is_passed_by_and_the_good_one_is_first_from_t
     assert [proxy.connections for proxy in proxies] == [2, 1]
 
 
-async def test_a_host_that_does_not_answer_costs_its_own_time_and_not_that_of_the_next(
+async def test_an_unresponsive_host_does_not_use_up_the_timeout_of_the_next_host(
     proxies: list[DatabaseProxy], database_url: str
 ) -> None:
     proxies[0].freeze()
@@ -159,7 +163,7 @@ async def test_a_host_that_does_not_answer_costs_its_own_time_and_not_that_of_th
     assert [proxy.connections for proxy in proxies] == [1, 2]
 
 
-async def test_a_host_during_whose_silence_the_borrower_gave_up_is_not_the_first_one_again(
+async def test_a_host_is_not_tried_first_again_if_the_caller_gave_up_waiting_for_it(
     proxies: list[DatabaseProxy], database_url: str
 ) -> None:
     proxies[0].freeze()
@@ -173,9 +177,7 @@ async def test_a_host_during_whose_silence_the_borrower_gave_up_is_not_the_first
     assert [proxy.connections for proxy in proxies] == [1, 1]
 
 
-async def test_a_server_that_takes_no_writes_is_not_connected_to(
-    world: World, database_url: str
-) -> None:
+async def test_a_read_only_server_is_rejected(world: World, database_url: str) -> None:
     name = urlsplit(database_url).path[1:]
     await world.rows(f'ALTER DATABASE "{name}" SET default_transaction_read_only = on')
     database = Database(world.service.settings)
@@ -193,7 +195,7 @@ async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
     await pool.close()
 
 
-async def test_a_write_that_the_server_refuses_drops_all_idle_connections_to_it(
+async def test_a_rejected_write_closes_all_idle_connections_to_the_server(
     world: World, pool: ConnectionPool
 ) -> None:
     database = Database(world.service.settings, pool=pool)
@@ -208,7 +210,7 @@ async def test_a_write_that_the_server_refuses_drops_all_idle_connections_to_it(
     await database.fetch("UPDATE payment SET version = version")
 
 
-async def test_a_connection_that_reports_to_be_read_only_leaves_the_pool(
+async def test_a_connection_that_becomes_read_only_is_removed_from_the_pool(
     pool: ConnectionPool,
 ) -> None:
     turned = await pool.acquire(PATIENCE_S)
@@ -219,7 +221,7 @@ async def test_a_connection_that_reports_to_be_read_only_leaves_the_pool(
     pool.release(await pool.acquire(PATIENCE_S))
 
 
-async def test_every_connection_says_what_it_is_for(world: World) -> None:
+async def test_every_connection_has_an_application_name_for_its_purpose(world: World) -> None:
     settings = world.service.settings
     worker = await open_service(settings, {}, "payintent-worker")
     listening = asyncio.create_task(worker.event_notifier.listen(lambda: None))
@@ -239,7 +241,7 @@ async def test_every_connection_says_what_it_is_for(world: World) -> None:
     await worker.close()
 
 
-async def test_a_lock_whose_server_does_not_answer_is_not_held(
+async def test_a_lock_counts_as_lost_if_its_server_does_not_respond(
     proxies: list[DatabaseProxy],
 ) -> None:
     proxy = proxies[0]
@@ -253,7 +255,7 @@ async def test_a_lock_whose_server_does_not_answer_is_not_held(
     assert proxy.cancels == 0
 
 
-async def test_a_lock_that_was_not_taken_proves_nothing(database_url: str) -> None:
+async def test_a_lock_that_was_not_acquired_cannot_be_verified(database_url: str) -> None:
     async with (
         hold_advisory_lock(database_url, "watch:bsc"),
         hold_advisory_lock(database_url, "watch:bsc") as second,
@@ -262,7 +264,7 @@ async def test_a_lock_that_was_not_taken_proves_nothing(database_url: str) -> No
             await second.verify()
 
 
-async def test_nothing_is_committed_once_the_lock_is_lost(world: World) -> None:
+async def test_nothing_is_committed_after_the_lock_is_lost(world: World) -> None:
     payment = await world.create()
     killer = await asyncpg.connect(world.service.settings.database_url)
     async with hold_advisory_lock(world.service.settings.database_url, "watch:bsc", 0.0) as lock:

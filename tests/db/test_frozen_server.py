@@ -75,7 +75,7 @@ async def is_cancelled(world: World, payment: Payment) -> bool:
     return await world.status(payment) == "CANCELLED"
 
 
-async def test_a_statement_without_an_answer_is_given_up_with_its_connection(
+async def test_an_unanswered_statement_is_abandoned_together_with_its_connection(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database
 ) -> None:
     await database.fetch("SELECT 1")
@@ -89,7 +89,7 @@ async def test_a_statement_without_an_answer_is_given_up_with_its_connection(
     await is_well_again(proxy, database, 2)
 
 
-async def test_a_transaction_that_needs_longer_is_given_more_time_and_its_connection_no_more(
+async def test_an_extended_timeout_applies_only_to_its_transaction(
     database: Database, pool: ConnectionPool
 ) -> None:
     async with database.transaction() as tx:
@@ -109,7 +109,7 @@ async def _pausing(database: Database, pool: ConnectionPool) -> None:
         await tx.fetch("SELECT 2")
 
 
-async def test_a_frozen_server_holds_no_statement_longer_than_its_deadline(
+async def test_a_statement_on_a_frozen_server_ends_at_its_deadline(
     proxy: DatabaseProxy, world: World
 ) -> None:
     pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 1, 0.2)
@@ -121,7 +121,7 @@ async def test_a_frozen_server_holds_no_statement_longer_than_its_deadline(
     await pool.close()
 
 
-async def test_idle_connections_to_a_server_that_does_not_answer_are_not_tried_one_by_one(
+async def test_all_idle_connections_to_an_unresponsive_server_are_closed_together(
     proxy: DatabaseProxy, world: World
 ) -> None:
     pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 3, PATIENCE_S * 10)
@@ -140,7 +140,7 @@ async def test_idle_connections_to_a_server_that_does_not_answer_are_not_tried_o
 
 
 @pytest.mark.parametrize("prepared", [True, False])
-async def test_a_statement_whose_caller_has_gone_is_not_cancelled_on_the_server(
+async def test_a_statement_is_not_cancelled_on_the_server_if_its_caller_is_cancelled(
     proxy: DatabaseProxy, database: Database, *, prepared: bool
 ) -> None:
     await database.fetch("SELECT 2" if prepared else "SELECT 1")
@@ -152,7 +152,7 @@ async def test_a_statement_whose_caller_has_gone_is_not_cancelled_on_the_server(
     await is_well_again(proxy, database, 2)
 
 
-async def test_a_timeout_around_a_statement_is_the_callers_and_cancels_nothing(
+async def test_a_callers_timeout_around_a_statement_does_not_cancel_it_on_the_server(
     proxy: DatabaseProxy, database: Database
 ) -> None:
     proxy.freeze_after(b"SELECT 2")
@@ -162,7 +162,7 @@ async def test_a_timeout_around_a_statement_is_the_callers_and_cancels_nothing(
     await is_well_again(proxy, database, proxy.connections + 1)
 
 
-async def test_a_commit_without_an_answer_may_have_happened_and_is_not_cancelled(
+async def test_an_unanswered_commit_may_have_happened_and_is_not_cancelled(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
 ) -> None:
     payment = await world.create()
@@ -181,7 +181,7 @@ async def test_a_commit_without_an_answer_may_have_happened_and_is_not_cancelled
     assert await world.events(payment) == ["payment.cancelled"]
 
 
-async def test_a_caller_that_leaves_during_the_commit_leaves_the_commit_alone(
+async def test_cancelling_a_caller_during_the_commit_does_not_cancel_the_commit(
     proxy: DatabaseProxy, database: Database, world: World
 ) -> None:
     payment = await world.create()
@@ -199,7 +199,7 @@ async def test_a_caller_that_leaves_during_the_commit_leaves_the_commit_alone(
     await wait_until(lambda: is_cancelled(world, payment), "the commit has happened")
 
 
-async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(
+async def test_an_unanswered_create_can_be_repeated_without_creating_a_second_payment(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database, world: World
 ) -> None:
     request = world.request(key=uuid4())
@@ -218,7 +218,7 @@ async def test_a_create_without_an_answer_is_replayed_with_the_same_payment(
     assert proxy.cancels == 0
 
 
-async def test_a_rollback_without_an_answer_hides_no_error(
+async def test_an_unanswered_rollback_does_not_hide_the_original_error(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database
 ) -> None:
     async def fail() -> None:
@@ -233,7 +233,7 @@ async def test_a_rollback_without_an_answer_hides_no_error(
     await is_well_again(proxy, database, 2)
 
 
-async def test_a_transaction_whose_statements_are_answered_may_take_its_time(
+async def test_a_long_transaction_continues_if_its_statements_are_answered(
     pool: ConnectionPool, database: Database
 ) -> None:
     async with database.transaction() as tx:
@@ -242,7 +242,7 @@ async def test_a_transaction_whose_statements_are_answered_may_take_its_time(
             await tx.fetch("SELECT 1")
 
 
-async def test_a_connect_without_an_answer_ends_when_the_borrower_gives_up(
+async def test_an_unanswered_connection_attempt_ends_when_the_acquire_timeout_passes(
     proxy: DatabaseProxy, world: World, pool: ConnectionPool
 ) -> None:
     settings = world.service.settings.model_copy(update={"database_acquire_timeout_s": 0.05})
@@ -263,7 +263,7 @@ async def test_a_pool_with_a_frozen_server_can_be_closed(
     assert lent.is_closed()
 
 
-async def test_a_transaction_that_could_not_commit_does_not_pass_for_one_that_did(
+async def test_a_transaction_that_cannot_commit_raises_an_error(
     database: Database,
 ) -> None:
     async def swallow() -> None:

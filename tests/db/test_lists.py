@@ -23,7 +23,7 @@ async def _pages(world: World, rows: KeysetList, first: Any, key: Any, **values:
     return numbers
 
 
-async def test_pages_have_each_row_once_that_agrees_with_what_is_given(world: World) -> None:
+async def test_pages_contain_each_row_that_matches_the_filters_once(world: World) -> None:
     for oldest_first, even, third in product((False, True), (None, True, False), (None, 4)):
         rows = KeysetList(
             SOURCE,
@@ -46,14 +46,14 @@ async def test_pages_have_each_row_once_that_agrees_with_what_is_given(world: Wo
         assert rows.text == text
 
 
-async def test_an_id_completes_a_key_that_rows_share(world: World) -> None:
+async def test_an_id_breaks_ties_of_a_key_that_rows_share(world: World) -> None:
     rows = KeysetList(SOURCE, "third, id")
     first = (100, UUID(int=0))
     numbers = await _pages(world, rows, first, lambda row: (row["third"], row["id"]))
     assert numbers == list(range(20, 0, -1))
 
 
-async def test_a_list_within_a_list_reads_what_the_inner_one_lists(world: World) -> None:
+async def test_a_list_can_read_from_the_rows_of_an_inner_list(world: World) -> None:
     rows = KeysetList(SOURCE, "id", merchant="merchant").as_cte(
         "newest AS", "10", "SELECT * FROM newest", "merchant, id", even="even = {}"
     )

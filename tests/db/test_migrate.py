@@ -30,19 +30,19 @@ async def _tables(url: str) -> set[str]:
     return {row["relname"] for row in rows}
 
 
-async def test_everything_is_applied_once_and_named(empty_url: str) -> None:
+async def test_every_migration_is_applied_once_and_its_name_returned(empty_url: str) -> None:
     assert await migrations_runner.list_pending_migrations(empty_url) == NAMES
     assert await migrations_runner.migrate(empty_url) == NAMES
     assert await migrations_runner.migrate(empty_url) == []
     assert await migrations_runner.list_pending_migrations(empty_url) == []
 
 
-async def test_many_processes_may_migrate_at_once(empty_url: str) -> None:
+async def test_several_processes_can_migrate_concurrently(empty_url: str) -> None:
     done = await asyncio.gather(*(migrations_runner.migrate(empty_url) for _ in range(4)))
     assert sorted(name for names in done for name in names) == NAMES
 
 
-async def test_only_what_is_new_is_applied(empty_url: str, folder: Path) -> None:
+async def test_only_new_migrations_are_applied(empty_url: str, folder: Path) -> None:
     assert await migrations_runner.migrate(empty_url) == ["0001_first"]
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
     assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_second"]
@@ -50,7 +50,7 @@ async def test_only_what_is_new_is_applied(empty_url: str, folder: Path) -> None
     assert await _tables(empty_url) == {"first", "second", "schema_migration"}
 
 
-async def test_an_edited_migration_is_refused_before_anything_is_done(
+async def test_an_edited_migration_is_refused_before_any_change(
     empty_url: str, folder: Path
 ) -> None:
     await migrations_runner.migrate(empty_url)
@@ -61,7 +61,7 @@ async def test_an_edited_migration_is_refused_before_anything_is_done(
     assert "second" not in await _tables(empty_url)
 
 
-async def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, folder: Path) -> None:
+async def test_a_failed_migration_leaves_no_changes(empty_url: str, folder: Path) -> None:
     (folder / "0002_bad.sql").write_text("CREATE TABLE half (id int); SELECT 1 / 0")
     with pytest.raises(asyncpg.DivisionByZeroError):
         await migrations_runner.migrate(empty_url)
@@ -69,7 +69,9 @@ async def test_a_migration_that_fails_leaves_nothing_behind(empty_url: str, fold
     assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_bad"]
 
 
-async def test_a_migration_and_its_record_are_one(empty_url: str, folder: Path) -> None:
+async def test_a_migration_and_its_record_are_committed_together(
+    empty_url: str, folder: Path
+) -> None:
     unrecorded = "ALTER TABLE schema_migration ADD CHECK (number < 2)"
     (folder / "0002_bad.sql").write_text(f"CREATE TABLE half (id int); {unrecorded}")
     with pytest.raises(asyncpg.CheckViolationError):
@@ -102,7 +104,7 @@ async def test_indexes_are_built_while_rows_are_written(empty_url: str, folder: 
     assert await _valid(empty_url) == {"first_id": True, "first_once": True}
 
 
-async def test_a_build_that_broke_off_begins_anew(empty_url: str, folder: Path) -> None:
+async def test_a_failed_index_build_is_restarted(empty_url: str, folder: Path) -> None:
     await migrations_runner.migrate(empty_url)
     (folder / "0002_indexes.sql").write_text(_CONCURRENT)
     connection = await asyncpg.connect(empty_url)
@@ -127,7 +129,7 @@ async def _valid(url: str) -> dict[str, bool]:
     return {row["name"]: row["indisvalid"] for row in rows}
 
 
-async def test_a_database_that_is_away_is_told_as_such() -> None:
+async def test_an_unreachable_database_is_reported_as_unavailable() -> None:
     with pytest.raises(StorageUnavailableError):
         await migrations_runner.list_pending_migrations(
             f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"

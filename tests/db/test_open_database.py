@@ -21,7 +21,7 @@ _PROCESS = "payintent-opened-here"
         ({"keyring": SecretStr(f"other:{_OTHER_KEY}")}, "the key ring lacks key 'test'"),
     ],
 )
-async def test_a_database_that_is_used_with_other_secrets_is_rejected_and_closed(
+async def test_a_database_opened_with_the_wrong_secrets_is_rejected_and_closed(
     world: World, changed: dict[str, SecretStr], why: str
 ) -> None:
     settings = world.service.settings.model_copy(update=changed)
@@ -35,7 +35,7 @@ async def test_a_database_that_is_used_with_other_secrets_is_rejected_and_closed
     await wait_until(is_closed, "its connections are closed")
 
 
-async def test_the_database_is_opened_with_its_own_secrets(world: World) -> None:
+async def test_a_database_can_be_opened_with_its_own_secrets(world: World) -> None:
     settings = world.service.settings
     database = await open_database(settings, load_encryption(settings), _PROCESS, COMMAND_WAIT_S)
     [row] = await database.fetch("SELECT current_setting('application_name') AS process")

@@ -192,7 +192,7 @@ def _reads_all(node: dict[str, Any], partial: set[str]) -> bool:
     return not within or ("merchant_id = " in node.get("Filter", "") and not _BY_KEY.search(within))
 
 
-async def test_no_hot_statement_reads_a_table_through_that_grows(
+async def test_no_statement_of_a_hot_path_scans_a_growing_table(
     found: tuple[set[str], asyncpg.Connection],
 ) -> None:
     statements, raw = found

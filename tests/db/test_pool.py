@@ -25,7 +25,7 @@ async def backend(connection: object) -> int:
     return await connection.fetchval("SELECT pg_backend_pid()")  # type: ignore[attr-defined]
 
 
-async def test_a_connection_given_back_is_lent_again(pool: ConnectionPool) -> None:
+async def test_a_released_connection_is_reused(pool: ConnectionPool) -> None:
     first = await pool.acquire(1)
     pool.release(first)
     again = await pool.acquire(1)
@@ -33,7 +33,7 @@ async def test_a_connection_given_back_is_lent_again(pool: ConnectionPool) -> No
     assert again is first
 
 
-async def test_nobody_gets_more_connections_than_there_may_be(pool: ConnectionPool) -> None:
+async def test_the_number_of_connections_is_limited(pool: ConnectionPool) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
     with pytest.raises(TimeoutError):
         await pool.acquire(SOON_S)
@@ -41,7 +41,7 @@ async def test_nobody_gets_more_connections_than_there_may_be(pool: ConnectionPo
         pool.release(connection)
 
 
-async def test_a_wait_for_a_connection_is_measured_and_one_that_is_idle_is_no_wait(
+async def test_waits_are_measured_unless_an_idle_connection_is_available(
     pool: ConnectionPool,
 ) -> None:
     def waits() -> float:
@@ -58,7 +58,7 @@ async def test_a_wait_for_a_connection_is_measured_and_one_that_is_idle_is_no_wa
     assert waits() == before + SIZE + 1
 
 
-async def test_whoever_waits_longest_is_served_first(pool: ConnectionPool) -> None:
+async def test_connections_are_assigned_in_order_of_request(pool: ConnectionPool) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
     order: list[int] = []
 
@@ -75,7 +75,7 @@ async def test_whoever_waits_longest_is_served_first(pool: ConnectionPool) -> No
     assert order == [0, 1, 2, 3, 4]
 
 
-async def test_a_connection_that_was_handed_to_somebody_who_left_is_not_lost(
+async def test_a_connection_assigned_to_a_cancelled_caller_is_not_lost(
     pool: ConnectionPool,
 ) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
@@ -90,7 +90,7 @@ async def test_a_connection_that_was_handed_to_somebody_who_left_is_not_lost(
         pool.release(connection)
 
 
-async def test_a_connection_left_inside_a_transaction_is_closed(pool: ConnectionPool) -> None:
+async def test_a_connection_released_inside_a_transaction_is_closed(pool: ConnectionPool) -> None:
     left = await pool.acquire(1)
     await left.execute("BEGIN")
     pool.release(left)
@@ -100,7 +100,7 @@ async def test_a_connection_left_inside_a_transaction_is_closed(pool: Connection
     pool.release(fresh)
 
 
-async def test_connections_that_the_server_ended_make_room_for_new_ones(
+async def test_connections_terminated_by_the_server_are_replaced(
     pool: ConnectionPool, database_url: str
 ) -> None:
     lent = [await pool.acquire(1) for _ in range(SIZE)]
@@ -119,7 +119,7 @@ async def test_connections_that_the_server_ended_make_room_for_new_ones(
     await killer.close()
 
 
-async def test_an_idle_connection_that_the_server_ended_is_not_lent(
+async def test_an_idle_connection_terminated_by_the_server_is_not_reused(
     pool: ConnectionPool, database_url: str
 ) -> None:
     idle = await pool.acquire(1)
@@ -135,7 +135,7 @@ async def test_an_idle_connection_that_the_server_ended_is_not_lent(
     pool.release(fresh)
 
 
-async def test_a_connection_that_was_idle_for_too_long_is_not_lent(database_url: str) -> None:
+async def test_a_connection_that_was_idle_for_too_long_is_not_reused(database_url: str) -> None:
     pool = ConnectionPool(lambda: connect(database_url), SIZE, idle_max_s=0.0)
     idle = await pool.acquire(1)
     pool.release(idle)
@@ -146,7 +146,7 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_lent(database_url:
     await pool.close()
 
 
-async def test_a_failure_to_connect_leaves_room_to_try_again(database_url: str) -> None:
+async def test_failed_connection_attempts_do_not_use_up_the_pool(database_url: str) -> None:
     answers = iter([OSError("away"), OSError("away"), OSError("away"), None])
 
     async def connect_at_last() -> object:
@@ -163,7 +163,7 @@ async def test_a_failure_to_connect_leaves_room_to_try_again(database_url: str) 
     await pool.close()
 
 
-async def test_closing_waits_for_what_is_lent(database_url: str) -> None:
+async def test_closing_waits_until_acquired_connections_are_released(database_url: str) -> None:
     pool = ConnectionPool(lambda: connect(database_url), SIZE)
     lent, idle = await pool.acquire(1), await pool.acquire(1)
     pool.release(idle)
@@ -177,7 +177,7 @@ async def test_closing_waits_for_what_is_lent(database_url: str) -> None:
     assert lent.is_closed()
 
 
-async def test_a_closed_pool_keeps_nobody_waiting(pool: ConnectionPool) -> None:
+async def test_acquiring_from_a_closed_pool_fails_immediately(pool: ConnectionPool) -> None:
     await pool.close()
     with pytest.raises(TimeoutError, match="closed"):
         await asyncio.wait_for(pool.acquire(60), 5)

@@ -146,7 +146,7 @@ async def paused(pair: StandbyPair) -> AsyncGenerator[None]:
         await connection.close()
 
 
-async def test_a_list_is_the_standbys_and_a_payment_is_the_primarys(
+async def test_lists_are_read_from_the_standby_and_a_payment_from_the_primary(
     api: Api, pair: StandbyPair
 ) -> None:
     first = await create(api)
@@ -160,7 +160,7 @@ async def test_a_list_is_the_standbys_and_a_payment_is_the_primarys(
 
 
 @pytest.mark.parametrize("lag_max_s", [1.0])
-async def test_a_standby_that_is_too_far_behind_is_not_read(api: Api, pair: StandbyPair) -> None:
+async def test_a_standby_that_is_too_far_behind_is_not_used(api: Api, pair: StandbyPair) -> None:
     with capture_logs() as lines:
         first = await create(api)
         await until_used(api)
@@ -182,9 +182,7 @@ async def is_behind(api: Api, lines: Sequence[EventDict]) -> bool:
     return is_over and "it is more than 1 s behind" in reasons
 
 
-async def test_a_standby_that_is_killed_is_not_missed_and_is_used_when_it_is_back(
-    api: Api, pair: StandbyPair
-) -> None:
+async def test_lists_use_the_primary_while_the_standby_is_down(api: Api, pair: StandbyPair) -> None:
     first = await create(api)
     await until_used(api)
     pair.standby.stop()
@@ -194,7 +192,7 @@ async def test_a_standby_that_is_killed_is_not_missed_and_is_used_when_it_is_bac
     await until_used(api)
 
 
-async def test_a_list_that_a_frozen_standby_does_not_answer_is_read_on_the_primary(
+async def test_a_list_is_read_from_the_primary_if_the_standby_is_frozen(
     api: Api, proxy: DatabaseProxy
 ) -> None:
     payment = await create(api)
@@ -209,7 +207,7 @@ async def test_a_list_that_a_frozen_standby_does_not_answer_is_read_on_the_prima
     assert proxy.cancels == 0
 
 
-async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair) -> None:
+async def test_pages_read_from_different_servers_have_no_gap(api: Api, pair: StandbyPair) -> None:
     old = [await create(api) for _ in range(2)]
     await until_used(api)
     await until_shown(api, *reversed(old))
@@ -230,7 +228,7 @@ async def test_pages_that_change_servers_have_no_gap(api: Api, pair: StandbyPair
         assert found == [*reversed(young), *reversed(old)]
 
 
-async def test_a_page_below_what_is_old_enough_is_read_on_the_standby(api: Api) -> None:
+async def test_a_page_of_sufficiently_old_rows_is_read_from_the_standby(api: Api) -> None:
     service = api.world.service
     now = datetime.now(UTC)
     assert (
@@ -241,7 +239,7 @@ async def test_a_page_below_what_is_old_enough_is_read_on_the_standby(api: Api) 
     assert service.read_database.get_page_database(old) is service.read_database
 
 
-async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
+async def test_a_payment_read_from_the_standby_after_its_expiry_is_shown_as_expired(
     api: Api, pair: StandbyPair
 ) -> None:
     payment = await create(api)
@@ -263,14 +261,14 @@ async def test_an_elapsed_payment_of_a_standby_is_shown_expired(
         ]
 
 
-async def test_operators_lists_and_the_workers_figures_are_read_there_too(api: Api) -> None:
+async def test_operator_lists_are_read_from_the_standby(api: Api) -> None:
     await until_used(api)
     before = reads("replica")
     await api.world.perform(ListRefunds())
     assert reads("replica") == before + 1
 
 
-async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: Api) -> None:
+async def test_replica_connections_are_read_only(api: Api) -> None:
     settings = api.world.service.settings
     promoted = settings.model_copy(update={"database_read_url": settings.database_url})
     other = ReadDatabase(api.world.database, promoted)
@@ -284,7 +282,7 @@ async def test_a_statement_that_writes_is_refused_by_the_connection_itself(api: 
     await other.close()
 
 
-async def test_an_operator_is_told_what_the_replica_is(
+async def test_the_replica_status_reports_a_standby_and_its_failure(
     api: Api, proxy: DatabaseProxy, database_url: str
 ) -> None:
     read_database = api.world.service.read_database
@@ -316,7 +314,7 @@ async def until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
         assert time.monotonic() < deadline, found
 
 
-async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
+async def test_the_replica_status_reports_that_the_standby_is_too_far_behind(
     api: Api, pair: StandbyPair
 ) -> None:
     near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
@@ -329,7 +327,7 @@ async def test_an_operator_is_told_that_the_replica_is_too_far_behind(
     assert found.text.startswith("a standby that is more than 0.2 s behind, ")
 
 
-async def test_what_is_no_replica_of_this_database_is_never_read(
+async def test_a_server_that_is_not_a_replica_of_this_database_is_never_used(
     api: Api, server_url: str, pair: StandbyPair
 ) -> None:
     settings = api.world.service.settings
@@ -349,7 +347,7 @@ async def test_what_is_no_replica_of_this_database_is_never_read(
         await service.close()
 
 
-async def test_of_standby_and_primary_in_one_url_the_primary_is_connected_to(
+async def test_a_url_with_standby_and_primary_connects_to_the_primary(
     pair: StandbyPair, database_url: str
 ) -> None:
     standby = pair.standby.url().rpartition("@")[2].partition("/")[0]

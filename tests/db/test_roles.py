@@ -97,7 +97,7 @@ async def _planned(connection: asyncpg.Connection, statement: sql_statements.Sta
             await connection.execute(statement.query)
 
 
-async def test_who_may_create_roles_and_databases_makes_them_without_being_a_superuser() -> None:
+async def test_the_roles_and_database_can_be_created_without_a_superuser() -> None:
     server, name = os.environ["TESTS_POSTGRES_URL"], f"made_{uuid4().hex[:8]}"
     maker = f"{name}_maker"
     await run(server, f"CREATE ROLE {maker} LOGIN CREATEROLE CREATEDB PASSWORD '{PASSWORD}'")
@@ -115,12 +115,14 @@ async def test_who_may_create_roles_and_databases_makes_them_without_being_a_sup
         await run(server, f"DROP ROLE {maker}")
 
 
-async def test_every_statement_of_the_service_is_allowed_to_the_api(roles: dict[str, str]) -> None:
+async def test_the_api_role_may_run_every_statement_of_the_service(roles: dict[str, str]) -> None:
     assert len(_run_by_roles()) > 200
     assert await _refused(roles["payintent_api"]) == {}
 
 
-async def test_what_is_refused_to_the_worker_is_what_no_worker_runs(roles: dict[str, str]) -> None:
+async def test_the_worker_role_is_denied_only_statements_that_no_worker_runs(
+    roles: dict[str, str],
+) -> None:
     refused = set(await _refused(roles["payintent_worker"]))
     assert {
         "operators.audit_store.add",
@@ -191,7 +193,7 @@ ATTACKS = [
 
 
 @pytest.mark.parametrize("role", RUNNING)
-async def test_no_role_that_runs_can_change_the_audit_log(roles: dict[str, str], role: str) -> None:
+async def test_no_runtime_role_can_change_the_audit_log(roles: dict[str, str], role: str) -> None:
     connection = await asyncpg.connect(roles[role])
     try:
         await connection.execute("SET default_transaction_read_only = off")
@@ -212,12 +214,14 @@ async def test_no_role_that_runs_can_change_the_audit_log(roles: dict[str, str],
 @pytest.mark.parametrize(
     "change", ["UPDATE audit SET who = ''", "DELETE FROM audit", "TRUNCATE audit"]
 )
-async def test_a_trigger_refuses_it_to_the_owner_too(roles: dict[str, str], change: str) -> None:
+async def test_a_trigger_prevents_the_owner_from_changing_the_audit_log(
+    roles: dict[str, str], change: str
+) -> None:
     with pytest.raises(asyncpg.CheckViolationError, match="only ever added to"):
         await run(roles[OWNER], change)
 
 
-async def test_doctor_says_when_a_role_could_change_the_audit_log(
+async def test_doctor_warns_if_a_role_can_change_the_audit_log(
     roles: dict[str, str], settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
     said = {}
@@ -235,7 +239,7 @@ async def test_doctor_says_when_a_role_could_change_the_audit_log(
     assert warned == {(OWNER, False)}
 
 
-async def test_every_table_is_in_a_list_of_the_grants(roles: dict[str, str]) -> None:
+async def test_every_table_is_listed_in_the_grants(roles: dict[str, str]) -> None:
     grants = re.sub(r"--.*", "", statements("grants"))
     named = set(re.findall(r"\w+", grants))
     connection = await asyncpg.connect(roles[OWNER])
@@ -244,7 +248,7 @@ async def test_every_table_is_in_a_list_of_the_grants(roles: dict[str, str]) -> 
     assert {row["tablename"] for row in tables} - named == set(), "say who may use it"
 
 
-async def test_a_table_of_a_new_migration_serves_at_once_and_can_be_granted_live(
+async def test_a_new_table_is_immediately_usable_and_can_be_granted_during_operation(
     roles: dict[str, str],
 ) -> None:
     await run(roles[OWNER], "CREATE TABLE of_tomorrow (id bigint GENERATED ALWAYS AS IDENTITY)")
@@ -260,7 +264,7 @@ async def test_a_table_of_a_new_migration_serves_at_once_and_can_be_granted_live
     await run(roles[OWNER], statements("grants"))
 
 
-async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
+async def test_the_read_role_cannot_read_secrets_digests_checkouts_or_buyers(
     roles: dict[str, str],
 ) -> None:
     columns = """
@@ -283,7 +287,7 @@ async def test_to_look_gives_no_secret_no_digest_no_checkout_and_no_buyer(
     assert {"payment.status", "audit.who", "money_case.kind"} <= seen
 
 
-async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
+async def test_the_read_role_can_run_the_documented_monitoring_query(
     roles: dict[str, str],
 ) -> None:
     queries = blocks(page("docs/operate/go-live.md"), "sql")
@@ -291,7 +295,7 @@ async def test_what_is_to_be_watched_can_be_asked_by_the_role_that_looks(
     await run(roles["payintent_read"], query)
 
 
-async def test_a_worker_knows_no_callers_key_and_has_no_part_in_the_audit_log(
+async def test_the_worker_role_cannot_read_keys_tokens_or_the_audit_log(
     roles: dict[str, str],
 ) -> None:
     for table in ("api_key", "operator_token", "audit"):
@@ -299,7 +303,7 @@ async def test_a_worker_knows_no_callers_key_and_has_no_part_in_the_audit_log(
             await run(roles["payintent_worker"], f"SELECT FROM {table}")
 
 
-async def test_no_function_gives_anybody_the_rights_of_its_owner(roles: dict[str, str]) -> None:
+async def test_no_function_runs_with_the_rights_of_its_owner(roles: dict[str, str]) -> None:
     query = "SELECT proname FROM pg_proc WHERE pronamespace = 'public'::regnamespace AND prosecdef"
     connection = await asyncpg.connect(roles[OWNER])
     assert await connection.fetch(query) == []

@@ -138,7 +138,7 @@ async def scene(world: World, raw: asyncpg.Connection) -> Scene:
     )
 
 
-async def test_only_the_arrows_of_the_domain_can_be_drawn(scene: Scene) -> None:
+async def test_the_database_allows_only_the_status_transitions_of_the_domain(scene: Scene) -> None:
     drawn = set()
     for before in PaymentStatus:
         payment_id = await scene.payment_in(before)
@@ -993,12 +993,12 @@ BROKEN: list[tuple[str, str]] = [
 ]  # fmt: skip
 
 
-async def test_raw_sql_can_break_no_invariant(scene: Scene) -> None:
+async def test_raw_sql_cannot_violate_any_invariant(scene: Scene) -> None:
     tried = [(constraint, await scene.broken_by(query), query) for constraint, query in BROKEN]
     assert [item for item in tried if item[0] != item[1]] == []
 
 
-def test_every_invariant_that_a_migration_names_is_tried() -> None:
+def test_every_constraint_named_in_a_migration_is_tested() -> None:
     named = set(re.findall(r"CONSTRAINT (\w+)\s+(?:CHECK|UNIQUE|FOREIGN)", MIGRATIONS))
     named |= set(
         re.findall(r"CREATE UNIQUE INDEX (?:CONCURRENTLY IF NOT EXISTS )?(\w+)", MIGRATIONS)
@@ -1009,13 +1009,15 @@ def test_every_invariant_that_a_migration_names_is_tried() -> None:
     assert named - {constraint for constraint, _ in BROKEN} == NOTING | BORROWING | IMPLIED
 
 
-async def test_metadata_keeps_its_bytes(world: World) -> None:
+async def test_metadata_is_stored_byte_for_byte(world: World) -> None:
     metadata = '{"b": 1.0, "a":[1e2,  "\\u00e9é"],"b":0.10}'
     payment = await world.create(metadata=metadata)
     assert (await world.read(payment)).payment.metadata == metadata
 
 
-async def test_an_event_without_a_callback_url_is_kept_and_skipped(world: World) -> None:
+async def test_an_event_without_a_callback_url_is_stored_and_its_delivery_skipped(
+    world: World,
+) -> None:
     payment = await world.create()
     selected = await world.select(payment)
     await world.report(payment, selected.session.id, captured(159000))
@@ -1023,7 +1025,9 @@ async def test_an_event_without_a_callback_url_is_kept_and_skipped(world: World)
     assert delivery["state"] == "skipped"
 
 
-async def test_the_clock_gives_milliseconds_and_can_be_moved(world: World) -> None:
+async def test_the_database_clock_has_millisecond_precision_and_can_be_advanced(
+    world: World,
+) -> None:
     [before] = await world.rows("SELECT clock() AS now")
     await world.move_clock(3600)
     [after] = await world.rows("SELECT clock() AS now, clock() AS again")

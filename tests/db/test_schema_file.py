@@ -6,7 +6,7 @@ import pytest
 from tools.schema import TARGET, dump
 
 
-async def test_the_schema_file_is_what_the_migrations_make(database_url: str) -> None:
+async def test_the_schema_file_matches_the_migrated_schema(database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     version = connection.get_server_version().major
     await connection.close()

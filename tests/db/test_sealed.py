@@ -23,7 +23,7 @@ def _text(key: bytes) -> str:
     return base64.b64encode(key).decode()
 
 
-def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
+def test_a_secret_can_be_decrypted_only_in_its_own_context() -> None:
     secrets = _secrets({"old": OLD})
     sealed = secrets.encrypt(b"hidden", "callback_secret:1")
     assert b"hidden" not in sealed
@@ -32,19 +32,19 @@ def test_a_secret_opens_where_it_was_sealed_and_nowhere_else() -> None:
         secrets.decrypt(sealed, "callback_secret:2")
 
 
-def test_no_two_sealed_secrets_share_a_nonce() -> None:
+def test_every_encryption_uses_a_different_nonce() -> None:
     secrets = _secrets({"old": OLD})
     nonces = {secrets.encrypt(b"hidden", "place")[4:16] for _ in range(100)}
     assert len(nonces) == 100
 
 
-def test_another_key_of_the_same_name_opens_nothing() -> None:
+def test_a_different_key_with_the_same_name_cannot_decrypt_a_secret() -> None:
     sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place")
     with pytest.raises(EncryptionKeyError, match="another key"):
         _secrets({"old": NEW}).decrypt(sealed, "place")
 
 
-def test_a_changed_byte_opens_nothing() -> None:
+def test_a_secret_with_a_changed_byte_cannot_be_decrypted() -> None:
     secrets = _secrets({"old": OLD})
     sealed = secrets.encrypt(b"hidden", "place")
     for place in range(len("old") + 1, len(sealed)):
@@ -53,7 +53,7 @@ def test_a_changed_byte_opens_nothing() -> None:
             secrets.decrypt(changed, "place")
 
 
-def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> None:
+def test_a_rotated_key_ring_encrypts_with_the_new_key_and_decrypts_with_both() -> None:
     sealed = _secrets({"old": OLD}).encrypt(b"hidden", "place")
     rotated = _secrets({"new": NEW, "old": OLD})
     assert rotated.decrypt(sealed, "place") == b"hidden"
@@ -63,7 +63,7 @@ def test_a_rotated_ring_writes_with_the_new_key_and_still_reads_the_old() -> Non
         _secrets({"old": OLD}).decrypt(fresh, "place")
 
 
-def test_marks_tell_keys_apart_and_no_key() -> None:
+def test_fingerprints_identify_keys_without_revealing_them() -> None:
     known = _secrets({"new": NEW, "old": OLD})
     assert (
         known.fingerprints["old"]
@@ -76,7 +76,7 @@ def test_marks_tell_keys_apart_and_no_key() -> None:
     )
 
 
-def test_a_digest_needs_the_pepper() -> None:
+def test_a_digest_depends_on_the_pepper() -> None:
     assert len(_secrets({"old": OLD}).digest("sk")) == 32
     assert _secrets({"old": OLD}).digest("sk") != _secrets({"old": OLD}, pepper=NEW).digest("sk")
     assert _secrets({"old": OLD}).digest("sk") != _secrets({"old": OLD}).digest("sl")
@@ -96,7 +96,7 @@ def test_a_digest_needs_the_pepper() -> None:
         ({"keyring": f"{'a' * 33}:{_text(OLD)}"}, "1 to 32 letters"),
     ],
 )
-def test_unusable_settings_are_refused_by_name(
+def test_invalid_settings_are_rejected_by_name_without_their_value(
     settings: Settings, changed: dict[str, str], named: str
 ) -> None:
     with pytest.raises(EncryptionKeyError, match=named) as refused:
@@ -104,7 +104,7 @@ def test_unusable_settings_are_refused_by_name(
     assert not any(text and text in str(refused.value) for text in changed.values())
 
 
-def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
+def test_the_first_key_of_the_key_ring_is_the_current_key(settings: Settings) -> None:
     ring = f"new:{_text(NEW)}, old:{_text(OLD)}"
     secrets = load_encryption(_with(settings, keyring=ring, pepper=_text(PEPPER)))
     assert list(secrets.fingerprints) == ["new", "old"]
@@ -113,14 +113,14 @@ def test_a_ring_is_read_in_its_order(settings: Settings) -> None:
 
 
 @pytest.mark.parametrize("changed", [{"pepper": _text(NEW)}, {"keyring": f"test:{_text(NEW)}"}])
-async def test_a_process_with_other_secrets_does_not_start(
+async def test_a_process_with_the_wrong_secrets_does_not_start(
     world: World, settings: Settings, changed: dict[str, str]
 ) -> None:
     with pytest.raises(EncryptionKeyError, match="does not belong to"):
         await open_service(_with(settings, **changed), {})
 
 
-async def test_a_process_with_a_rotated_ring_starts_and_reads_what_was_sealed(
+async def test_a_process_with_a_rotated_key_ring_starts_and_decrypts_older_secrets(
     world: World, settings: Settings
 ) -> None:
     old = settings.keyring.get_secret_value()

@@ -91,7 +91,7 @@ async def _read_rows(connection: asyncpg.Connection) -> dict[str, list[dict[str,
     return rows
 
 
-async def test_the_upgraded_schema_is_that_of_a_new_database(
+async def test_the_upgraded_schema_equals_the_schema_of_a_new_database(
     old: asyncpg.Connection, database_url: str, databases: Databases
 ) -> None:
     names = [migration.name for migration in migrations_runner.list_migrations()]
@@ -110,7 +110,7 @@ async def test_the_upgraded_schema_is_that_of_a_new_database(
         databases.give_back(new)
 
 
-async def test_every_row_is_kept(old: asyncpg.Connection, database_url: str) -> None:
+async def test_every_row_is_preserved(old: asyncpg.Connection, database_url: str) -> None:
     before = await _read_rows(old)
     await migrations_runner.migrate(database_url)
     after = await _read_rows(old)
@@ -141,7 +141,7 @@ async def test_every_row_is_kept(old: asyncpg.Connection, database_url: str) -> 
     }
 
 
-async def test_a_payment_of_before_can_be_read_and_refunded(
+async def test_a_payment_from_before_the_upgrade_can_be_read_and_refunded(
     old: asyncpg.Connection, settings: Settings, gateway: FakeGateway
 ) -> None:
     await migrations_runner.migrate(settings.database_url)
@@ -166,7 +166,7 @@ async def test_a_payment_of_before_can_be_read_and_refunded(
     await service.close()
 
 
-async def test_an_older_history_is_refused_and_left_as_it_is(
+async def test_an_older_schema_version_is_refused_and_left_unchanged(
     old: asyncpg.Connection, database_url: str
 ) -> None:
     await old.execute("DELETE FROM schema_migration WHERE number = 249")
@@ -181,7 +181,7 @@ async def test_an_older_history_is_refused_and_left_as_it_is(
     "change",
     ["INSERT INTO cell (number, state) VALUES (1, 'adding')", "UPDATE installation SET cell = 1"],
 )
-async def test_an_installation_of_several_cells_is_refused_and_left_as_it_is(
+async def test_an_installation_with_several_cells_is_refused_and_left_unchanged(
     old: asyncpg.Connection, database_url: str, change: str
 ) -> None:
     await old.execute(change)

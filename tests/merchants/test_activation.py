@@ -59,7 +59,7 @@ async def _quotes(api: Api, created: Answer) -> list[Any]:
     return (await api.send("GET", path)).json["quotes"]
 
 
-async def test_from_the_contract_to_service_and_out_of_it_and_back(stage: Stage, api: Api) -> None:
+async def test_a_merchant_is_activated_suspended_and_resumed(stage: Stage, api: Api) -> None:
     key = stage.known["api_key"]
 
     async def refused_as(state: str) -> None:
@@ -113,7 +113,7 @@ async def test_a_merchant_that_was_never_active_resumes_as_applied(stage: Stage)
     assert (resumed.activation, resumed.activated_at) == ("APPLIED", None)
 
 
-async def test_an_active_merchant_asks_for_more_without_leaving_service(
+async def test_an_active_merchant_can_extend_its_market_without_interruption(
     stage: Stage, api: Api
 ) -> None:
     key = stage.known["api_key"]
@@ -135,7 +135,9 @@ async def test_a_request_can_be_corrected_until_it_is_applied(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("state", list(ActivationStatus))
-async def test_no_step_can_be_skipped_or_taken_twice(stage: Stage, state: ActivationStatus) -> None:
+async def test_no_activation_step_can_be_skipped_or_repeated(
+    stage: Stage, state: ActivationStatus
+) -> None:
     """In each state, transitions that the table forbids are rejected and change nothing."""
     merchant_id = stage.known["merchant"]
     for step in _WAY[state]:
@@ -158,20 +160,20 @@ _ALONG = [
 _WAY = {state: _ALONG[:number] for number, state in enumerate(ActivationStatus)}
 
 
-def test_the_table_names_every_state_and_step() -> None:
+def test_the_transition_table_contains_every_status_and_action() -> None:
     assert {state for state, _ in TRANSITIONS} == set(ActivationStatus)
     assert {step for _, step in TRANSITIONS} == set(ActivationAction)
     assert len(TRANSITIONS) < len(list(product(ActivationStatus, ActivationAction)))
 
 
-async def test_a_merchant_of_the_sandbox_has_nothing_to_apply(stage: Stage) -> None:
+async def test_a_sandbox_merchant_has_no_activation_request_to_apply(stage: Stage) -> None:
     sandbox = stage.known["old_merchant"]
     with pytest.raises(RefusedError, match="has not requested a market") as refused:
         await stage.perform(ApplyActivation(merchant_id=sandbox))
     assert refused.value.code is ErrorCode.CONFLICT
 
 
-async def test_methods_may_be_added_before_a_merchant_is_in_service(stage: Stage) -> None:
+async def test_payment_methods_can_be_added_before_activation(stage: Stage) -> None:
     method = AddPaymentMethod(
         merchant_id=stage.known["merchant"],
         account_id=stage.known["account"],

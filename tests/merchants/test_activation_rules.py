@@ -34,7 +34,7 @@ EXPECTED = {
 }
 
 
-def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others() -> None:
+def test_statuses_actions_and_transitions_match_the_specification() -> None:
     assert {item.value for item in ActivationStatus} == {
         *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
     }
@@ -46,7 +46,7 @@ def test_there_are_the_six_states_and_six_steps_and_these_arrows_and_no_others()
 @pytest.mark.parametrize("was_active", [False, True])
 @pytest.mark.parametrize("step", ActivationAction)
 @pytest.mark.parametrize("now", ActivationStatus)
-def test_every_state_takes_every_step_as_the_table_says(
+def test_each_action_in_each_status_has_the_specified_result(
     now: ActivationStatus, step: ActivationAction, was_active: bool
 ) -> None:
     expected = EXPECTED.get((now.value, step.value))
@@ -63,7 +63,7 @@ def test_every_state_takes_every_step_as_the_table_says(
 
 
 @pytest.mark.parametrize("now", ActivationStatus)
-def test_payments_are_taken_from_the_moment_the_market_is_applied(now: ActivationStatus) -> None:
+def test_payments_are_accepted_once_the_market_is_applied(now: ActivationStatus) -> None:
     serves = now.value in {"APPLIED", "VALIDATED", "ACTIVE"}
     assert accepts_payments(now) is serves
     if serves:
@@ -75,7 +75,7 @@ def test_payments_are_taken_from_the_moment_the_market_is_applied(now: Activatio
     assert now.value in refused.value.message
 
 
-def test_nobody_becomes_active_without_having_been_validated() -> None:
+def test_a_merchant_cannot_become_active_before_validation() -> None:
     """Follow all paths from NEW: ACTIVE is first reached through VALIDATED, without shortcuts."""
     reached, ways = {ActivationStatus.NEW}, [ActivationStatus.NEW]
     while ways:

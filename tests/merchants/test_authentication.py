@@ -23,7 +23,7 @@ async def _create_with(api: Api, headers: dict[str, str]) -> tuple[int, str]:
     return (201, "") if answer.status == 201 else refusal(answer)
 
 
-async def test_without_a_good_key_every_merchant_route_is_401(api: Api) -> None:
+async def test_merchant_routes_return_401_without_a_valid_key(api: Api) -> None:
     key = api.world.api_key
     last = "0" if key[-1] != "0" else "1"
     another = "A" if key[20] != "A" else "B"
@@ -61,13 +61,13 @@ async def test_without_a_good_key_every_merchant_route_is_401(api: Api) -> None:
     assert (await api.get(payment_id)).json["status"] == "PENDING"
 
 
-async def test_the_scheme_has_no_case_and_any_number_of_spaces_may_follow_it(api: Api) -> None:
+async def test_the_bearer_scheme_is_case_insensitive_and_allows_several_spaces(api: Api) -> None:
     for scheme in ("bEARER ", "Bearer  ", "bearer" + " " * 20):
         headers = {"Authorization": f"{scheme}{api.world.api_key}"}
         assert await _create_with(api, headers) == (201, ""), scheme
 
 
-async def test_each_401_says_how_to_authenticate(api: Api, operator: Api) -> None:
+async def test_each_401_response_has_a_www_authenticate_header(api: Api, operator: Api) -> None:
     headers = api.bearer("nonsense")
     callback = f"/v1/callbacks/fake/{api.world.account_id}"
     for client, method, path in (
@@ -87,12 +87,12 @@ async def test_each_401_says_how_to_authenticate(api: Api, operator: Api) -> Non
     assert "WWW-Authenticate" not in good.headers
 
 
-async def test_a_key_in_the_query_is_no_key(api: Api) -> None:
+async def test_an_api_key_in_the_query_is_not_accepted(api: Api) -> None:
     answer = await api.send("GET", f"/v1/payments/{_UNKNOWN}?api_key={api.world.api_key}")
     assert refusal(answer) == _UNAUTHORIZED
 
 
-async def test_a_well_formed_key_of_this_public_part_with_another_secret_is_401(api: Api) -> None:
+async def test_a_well_formed_key_with_the_wrong_secret_is_401(api: Api) -> None:
     public_id = api.world.api_key.split("_")[2]
     forged = api_key.make_api_key(api_key.MERCHANT, public_id, "A" * api_key.SECRET_CHARS)
     unknown = api_key.make_api_key(api_key.MERCHANT, "ZZZZZZZZ", "A" * api_key.SECRET_CHARS)
@@ -100,7 +100,7 @@ async def test_a_well_formed_key_of_this_public_part_with_another_secret_is_401(
         assert await _create_with(api, api.bearer(key.text)) == _UNAUTHORIZED
 
 
-async def test_an_operators_token_is_no_merchants_key(api: Api) -> None:
+async def test_an_operator_token_is_not_accepted_as_a_merchant_key(api: Api) -> None:
     token = await api.world.operator_token()
     assert await _create_with(api, api.bearer(token)) == _UNAUTHORIZED
 
@@ -121,7 +121,7 @@ async def test_a_digest_is_compared_in_constant_time() -> None:
     assert "hmac.compare_digest(" in inspect.getsource(operator_access.check_operator_token)
 
 
-async def test_another_merchants_payment_is_forbidden_and_stays_as_it_is(api: Api) -> None:
+async def test_a_payment_of_another_merchant_is_forbidden_and_unchanged(api: Api) -> None:
     other = await api.world.add_merchant()
     payment_id = (await api.create()).json["id"]
     theirs = api.bearer(other.api_key)
@@ -132,7 +132,7 @@ async def test_another_merchants_payment_is_forbidden_and_stays_as_it_is(api: Ap
     assert (await api.get(payment_id)).json["status"] == "PENDING"
 
 
-async def test_an_id_that_nobody_has_or_that_is_none_is_not_found(api: Api) -> None:
+async def test_unknown_and_invalid_payment_ids_are_not_found(api: Api) -> None:
     created = (await api.create()).json
     for payment_id in (
         _UNKNOWN,
@@ -158,7 +158,7 @@ class TestWithKeysKeptForAWhile:
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"api_key_cache_s": 0.3})
 
-    async def test_a_revocation_is_seen_as_soon_as_what_is_kept_is_old(self, api: Api) -> None:
+    async def test_a_revocation_takes_effect_when_the_cached_key_expires(self, api: Api) -> None:
         assert await _create_with(api, api.bearer()) == (201, "")
         await api.world.perform(RevokeApiKey(public_id=api.world.api_key.split("_")[2]))
         told = [await _create_with(api, api.bearer())]

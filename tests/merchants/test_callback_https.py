@@ -19,7 +19,9 @@ async def refused(stage: Stage, operation: Any) -> None:
 
 
 @pytest.mark.parametrize("url", [HTTP, HTTP.upper()])
-async def test_http_is_refused_unless_the_operator_says_otherwise(stage: Stage, url: str) -> None:
+async def test_an_http_callback_url_is_refused_unless_the_operator_allows_it(
+    stage: Stage, url: str
+) -> None:
     merchant_id = stage.known["merchant"]
     await refused(stage, CreateMerchant(name="Third", callback_url=url))
     await refused(stage, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
@@ -31,7 +33,7 @@ async def test_http_is_refused_unless_the_operator_says_otherwise(stage: Stage, 
         assert await stage.perform(ShowMerchant(merchant_id=merchant.id)) == merchant
 
 
-async def test_what_was_said_of_a_merchant_stays_until_it_is_taken_back(stage: Stage) -> None:
+async def test_the_http_exemption_of_a_merchant_remains_until_it_is_revoked(stage: Stage) -> None:
     known: dict[str, Any] = {"merchant_id": stage.known["merchant"]}
     await stage.perform(SetCallbackUrl(**known, callback_url=HTTP, allow_http=True))
     assert (await stage.perform(SetCallbackUrl(**known, callback_url=HOOKS))).allow_http
@@ -42,7 +44,7 @@ async def test_what_was_said_of_a_merchant_stays_until_it_is_taken_back(stage: S
     await refused(stage, SetCallbackUrl(**known, callback_url=HTTP))
 
 
-async def test_in_the_sandbox_http_needs_no_word(world: World) -> None:
+async def test_http_callback_urls_need_no_exemption_in_the_sandbox(world: World) -> None:
     url = "http://127.0.0.1:9/hooks"
     new = await world.perform(CreateMerchant(name="Third", callback_url=url))
     assert new.merchant.allow_http

@@ -34,7 +34,7 @@ _viewers = st.sampled_from([None, "TH", "DE", "KR", "ZZ"])
 
 @settings(max_examples=150, deadline=None)
 @given(market=_markets, methods=_methods, restricted=_restricted, viewer=_viewers)
-def test_the_catalog_is_what_the_model_says(
+def test_the_catalog_matches_the_model(
     market: Market, methods: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
 ) -> None:
     wanted: dict[str, set[str]] = {}
@@ -90,25 +90,25 @@ def test_catalog_and_quotes_offer_the_same_currencies(
     assert offered == ({currency} & set(listed))
 
 
-def test_a_method_for_everything_reaches_the_whole_of_section_2_5() -> None:
+def test_an_unrestricted_method_offers_every_country_of_section_2_5() -> None:
     everything = (Market(None, tuple(CURRENCIES)),)
     listed = list_payable_countries(_EVERYWHERE, everything, _FREE, None)
     assert {country: tuple(codes) for country, codes in listed} == COUNTRIES
     assert len(listed) == 53
 
 
-def test_without_a_usable_method_there_is_nothing() -> None:
+def test_the_catalog_is_empty_without_a_usable_method() -> None:
     assert list_payable_countries(_EVERYWHERE, (), _FREE, None) == []
     assert payable_currencies(_EVERYWHERE, ()) == frozenset()
 
 
-def test_a_currency_that_no_country_of_a_method_has_is_not_payable() -> None:
+def test_a_currency_is_not_payable_if_no_country_of_the_method_uses_it() -> None:
     baht_in_america = (Market(("US",), ("THB", "USD")),)
     assert payable_currencies(_EVERYWHERE, baht_in_america) == {"USD"}
     assert payable_currencies(Market(("TH",), None), baht_in_america) == frozenset()
 
 
-def test_the_country_is_one_that_the_merchant_was_activated_for() -> None:
+def test_the_quote_country_is_in_the_market_of_the_merchant() -> None:
     dollars = a_payment(currency="USD")
     methods = [a_method(), a_method(currencies=("USDT",))]
     for market, default, wanted in (

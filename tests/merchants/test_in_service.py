@@ -25,7 +25,7 @@ from tests.support.world import Api, World
 _OUT_OF_SERVICE = (422, "UNPROCESSABLE")
 
 
-async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: Api) -> None:
+async def test_a_suspended_merchant_accepts_no_payments_until_it_is_resumed(api: Api) -> None:
     created = await api.create()
     await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     refused = await api.create()
@@ -44,7 +44,7 @@ async def test_a_suspended_merchant_takes_nothing_new_until_it_is_resumed(api: A
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-async def test_the_buyer_of_a_suspended_merchant_reads_why_nothing_can_be_paid(
+async def test_the_checkout_of_a_suspended_merchant_explains_why_payment_is_impossible(
     api: Api, locale: str
 ) -> None:
     created = await api.create()
@@ -64,7 +64,7 @@ async def test_the_buyer_of_a_suspended_merchant_reads_why_nothing_can_be_paid(
         assert escape(language.t("nothing_here")) not in shown
 
 
-async def test_a_catalog_is_empty_out_of_service_and_its_tag_tells(api: Api) -> None:
+async def test_suspension_empties_the_catalog_and_changes_its_etag(api: Api) -> None:
     async def catalog() -> tuple[str, str, int]:
         got = await api.send("GET", "/v1/catalog", headers=api.bearer())
         return got.headers["ETag"], got.json["updated_at"], len(got.json["countries"])
@@ -78,7 +78,7 @@ async def test_a_catalog_is_empty_out_of_service_and_its_tag_tells(api: Api) -> 
     assert (await catalog())[2] == count
 
 
-async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> None:
+async def test_payments_created_before_a_suspension_can_still_end(api: Api) -> None:
     key = str(uuid4())
     first, selected, pending = await api.create(key), await api.create(), await api.create()
     assert (await select(api, selected)).status == 200
@@ -94,7 +94,7 @@ async def test_what_a_suspended_merchant_began_goes_on_to_its_end(api: Api) -> N
     assert (await payment_of(api, selected)).status == "FAILED"
 
 
-async def test_a_refused_request_keeps_nothing_under_its_key(api: Api) -> None:
+async def test_a_refused_create_does_not_use_up_its_idempotency_key(api: Api) -> None:
     key = str(uuid4())
     await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     assert refusal(await api.create(key)) == _OUT_OF_SERVICE
@@ -103,7 +103,7 @@ async def test_a_refused_request_keeps_nothing_under_its_key(api: Api) -> None:
     assert (created.status, "Idempotency-Replayed" in created.headers) == (201, False)
 
 
-async def test_a_merchant_comes_into_service_when_its_request_is_applied(api: Api) -> None:
+async def test_a_merchant_accepts_payments_once_its_activation_request_is_applied(api: Api) -> None:
     here = {"merchant_id": api.world.merchant_id}
     request = RequestActivation(
         **here, countries=["TH"], currencies=["THB"], contract="c-1", kyc="k-1"
@@ -123,7 +123,7 @@ async def test_a_merchant_comes_into_service_when_its_request_is_applied(api: Ap
     assert refusal(dollars) == (422, "UNSUPPORTED_CURRENCY")
 
 
-async def test_a_market_narrows_quotes_and_selection_to_its_countries_and_currencies(
+async def test_quotes_and_selection_are_limited_to_the_market(
     api: Api,
 ) -> None:
     created = await api.create(currency="USD", amount="10")
@@ -137,7 +137,7 @@ async def test_a_market_narrows_quotes_and_selection_to_its_countries_and_curren
     assert (await select(api, created)).status == 200
 
 
-async def test_a_currency_that_no_country_of_the_merchant_has_is_refused_at_once(
+async def test_a_create_is_refused_if_no_country_of_the_merchant_uses_the_currency(
     api: Api,
 ) -> None:
     for method in (api.world.card, api.world.transfer):
@@ -164,9 +164,7 @@ async def _apply_market(world: World, countries: list[str], currencies: list[str
 
 
 @pytest.mark.parametrize("switch", ["method", "account", "provider"])
-async def test_what_is_off_is_neither_listed_nor_quoted_nor_selected_nor_created_for(
-    api: Api, switch: str
-) -> None:
+async def test_a_disabled_method_account_or_provider_is_not_offered(api: Api, switch: str) -> None:
     world = api.world
     created, selected = await api.create(), await api.create()
     assert (await select(api, selected)).status == 200

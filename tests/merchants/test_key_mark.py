@@ -18,7 +18,7 @@ def _public_id(key: str) -> str:
 
 
 @pytest.mark.parametrize("test", [False, True])
-async def test_new_keys_begin_with_the_mark_and_others_stay_valid(
+async def test_new_keys_begin_with_the_mark_and_existing_keys_stay_valid(
     api: Api, settings: Settings, test: bool
 ) -> None:
     assert _public_id(api.world.api_key).startswith("00")

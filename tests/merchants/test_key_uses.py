@@ -40,7 +40,7 @@ async def _last_used(world: World) -> dict[str, Any]:
     return {key.name: key.last_used_at for key in listed}
 
 
-async def test_a_use_is_written_later_and_of_the_key_that_was_used(
+async def test_a_use_is_stored_asynchronously_for_the_key_that_was_used(
     world: World, uses: KeyUses, authenticator: Authenticator
 ) -> None:
     await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="second"))
@@ -52,7 +52,7 @@ async def test_a_use_is_written_later_and_of_the_key_that_was_used(
     assert used["second"] is None
 
 
-async def test_a_key_in_use_is_written_once_a_minute_by_all_processes(
+async def test_a_use_is_stored_at_most_once_a_minute_across_all_processes(
     world: World, uses: KeyUses, authenticator: Authenticator
 ) -> None:
     await authenticator.authenticate(_request(world.api_key))
@@ -67,7 +67,7 @@ async def test_a_key_in_use_is_written_once_a_minute_by_all_processes(
         assert ((await _last_used(world))["first"] > first) is is_new, elapsed_s
 
 
-async def test_a_wrong_key_is_no_use(
+async def test_a_rejected_key_is_not_recorded_as_used(
     world: World, uses: KeyUses, authenticator: Authenticator
 ) -> None:
     forged = world.api_key[:-1] + ("0" if world.api_key[-1] != "0" else "1")
@@ -77,7 +77,7 @@ async def test_a_wrong_key_is_no_use(
     assert await _last_used(world) == {"first": None}
 
 
-async def test_a_database_that_is_away_breaks_nothing(world: World, uses: KeyUses) -> None:
+async def test_a_failed_write_of_key_uses_is_ignored(world: World, uses: KeyUses) -> None:
     uses.record(world.api_key.split("_")[2])
     await world.rows("ALTER TABLE api_key RENAME TO gone")
     await uses.flush()

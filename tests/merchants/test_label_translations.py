@@ -22,7 +22,7 @@ def test_a_label_may_contain_colons_and_commas() -> None:
     assert parse_translations(["id:Kartu: debit, kredit"]) == {"id": "Kartu: debit, kredit"}
 
 
-def test_every_language_of_the_checkout_may_have_a_label_of_100_characters() -> None:
+def test_every_checkout_language_can_have_a_label_of_100_characters() -> None:
     labels = dict.fromkeys(LOCALES, "カ" * 100)
     entries = format_translations(labels)
     assert entries == sorted(entries)
@@ -63,7 +63,7 @@ async def test_an_invalid_translation_is_rejected_and_changes_nothing(
     assert await world.perform(ListPaymentMethods(merchant_id=world.merchant_id)) == before
 
 
-async def test_a_change_replaces_or_removes_all_translations_or_keeps_them(world: World) -> None:
+async def test_a_change_replaces_removes_or_preserves_all_translations(world: World) -> None:
     async def change(**fields: Any) -> dict[str, str]:
         operation = ChangePaymentMethod(method_id=world.card, **fields)
         return dict((await world.perform(operation)).label_translations)

@@ -7,7 +7,7 @@ from tests.support.arrange import refusal
 from tests.support.world import Api
 
 
-async def test_a_leaked_key_ends_at_once_and_what_was_refunded_with_it_is_listed(api: Api) -> None:
+async def test_a_leaked_key_can_be_revoked_immediately_and_its_refunds_listed(api: Api) -> None:
     world, leaked = api.world, api.world.api_key
     begun = await api.create()
     stolen = await ask(api, await paid(api), amount="90.00")

@@ -59,7 +59,9 @@ _STEPS = st.lists(
 )
 
 
-async def test_a_bucket_grants_what_the_model_grants(world: World, clock: StoppedClock) -> None:
+async def test_a_bucket_grants_as_many_requests_as_the_model(
+    world: World, clock: StoppedClock
+) -> None:
     loop, database, merchants = asyncio.get_running_loop(), world.database, iter(range(999))
 
     async def agrees(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
@@ -85,7 +87,7 @@ async def test_a_bucket_grants_what_the_model_grants(world: World, clock: Stoppe
     await asyncio.to_thread(agreed)
 
 
-async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
+async def test_a_burst_is_granted_immediately_and_refills_gradually(
     world: World, clock: StoppedClock
 ) -> None:
     database, limit = world.database, RateLimit(per_s=4, burst=10)
@@ -101,7 +103,7 @@ async def test_a_burst_is_granted_at_once_and_comes_back_one_by_one(
     assert (await access_store.take_tokens(database, 1, CREATE, limit, 99)).token_count == 10
 
 
-async def test_merchants_and_kinds_have_buckets_of_their_own(
+async def test_each_merchant_and_limit_class_has_a_separate_bucket(
     world: World, clock: StoppedClock
 ) -> None:
     database, limit = world.database, RateLimit(per_s=1, burst=1)
@@ -112,7 +114,9 @@ async def test_merchants_and_kinds_have_buckets_of_their_own(
     assert taken == [1, 1, 1, 1, 0]
 
 
-async def test_many_at_once_get_no_more_than_there_is(world: World, clock: StoppedClock) -> None:
+async def test_concurrent_requests_cannot_exceed_the_bucket(
+    world: World, clock: StoppedClock
+) -> None:
     database, limit = world.database, RateLimit(per_s=100, burst=50)
     grants = await asyncio.gather(
         *(access_store.take_tokens(database, 1, CREATE, limit, 7) for _ in range(20))
@@ -120,7 +124,7 @@ async def test_many_at_once_get_no_more_than_there_is(world: World, clock: Stopp
     assert sum(grant.token_count for grant in grants) == 50
 
 
-async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst_takes(
+async def test_setting_the_clock_back_blocks_requests_only_until_the_bucket_refills(
     world: World, clock: StoppedClock
 ) -> None:
     database, limit = world.database, RateLimit(per_s=10, burst=20)
@@ -132,7 +136,7 @@ async def test_a_clock_that_is_set_back_keeps_nobody_out_for_longer_than_a_burst
     assert (await access_store.take_tokens(database, 1, CREATE, limit, 20)).token_count == 20
 
 
-async def test_a_slow_limit_that_was_replaced_is_not_paid_for_under_a_faster_one(
+async def test_usage_under_a_slow_limit_does_not_delay_a_faster_replacement(
     world: World, clock: StoppedClock
 ) -> None:
     database = world.database
@@ -163,7 +167,7 @@ async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
         ).token_count == 5, change
 
 
-async def test_after_a_crash_of_the_database_every_bucket_is_full(settings: Settings) -> None:
+async def test_every_bucket_is_full_after_a_database_crash(settings: Settings) -> None:
     with tempfile.TemporaryDirectory(prefix="payintent-crash-") as folder:
         Path(folder).chmod(0o711)  # so that the server's own user can reach its data
         postgres = Postgres(Path(folder) / "data", durable=False)

@@ -40,7 +40,7 @@ def ids_of(answer: Answer, name: str = "id") -> list[str]:
     return [entry[name] for entry in answer.json["data"]]
 
 
-async def test_refunds_are_listed_by_their_last_change_page_by_page(api: Api) -> None:
+async def test_refunds_are_paginated_by_their_last_change(api: Api) -> None:
     assert (await refunds(api)).json == {"data": []}
     made = [await refund_of(api) for _ in range(5)]
     query, found = "?limit=2", list[str]()
@@ -58,7 +58,7 @@ async def test_refunds_are_listed_by_their_last_change_page_by_page(api: Api) ->
     assert ids_of(await refunds(api))[0] == made[0]["id"], "it has changed last"
 
 
-async def test_a_refund_is_listed_as_it_is_read(api: Api) -> None:
+async def test_a_listed_refund_equals_the_single_refund(api: Api) -> None:
     made = await refund_of(api)
     await send(api.world)
     [listed] = (await refunds(api)).json["data"]
@@ -67,7 +67,7 @@ async def test_a_refund_is_listed_as_it_is_read(api: Api) -> None:
     assert listed["status"] == "SUCCEEDED"
 
 
-async def test_refunds_are_chosen_by_status_and_change(api: Api) -> None:
+async def test_refunds_can_be_filtered_by_status_and_change_time(api: Api) -> None:
     done = await refund_of(api)
     await send(api.world)
     pending = await refund_of(api)
@@ -84,7 +84,7 @@ def _text(moment: datetime) -> str:
     return moment.astimezone(UTC).strftime("%Y-%m-%dT%H:%M:%S.%fZ")
 
 
-async def test_disputes_are_listed_newest_first_and_by_whether_they_run(api: Api) -> None:
+async def test_disputes_are_listed_newest_first_and_can_be_filtered_by_status(api: Api) -> None:
     assert (await disputes(api)).json == {"data": []}
     made = [(await paid(api)).json["id"] for _ in range(3)]
     for payment_id in made:
@@ -109,7 +109,7 @@ async def test_disputes_are_listed_newest_first_and_by_whether_they_run(api: Api
     }
 
 
-async def test_a_merchant_lists_its_own_alone(api: Api) -> None:
+async def test_a_merchant_lists_only_its_own_refunds_and_disputes(api: Api) -> None:
     other = await api.world.add_merchant()
     await refund_of(api)
     await dispute(api, (await paid(api)).json["id"])
@@ -120,7 +120,7 @@ async def test_a_merchant_lists_its_own_alone(api: Api) -> None:
 @pytest.mark.parametrize(
     "query", ["status=DONE", "updated_since=yesterday", "limit=0", "limit=101", "cursor=x"]
 )
-async def test_what_cannot_be_read_is_refused(api: Api, query: str) -> None:
+async def test_invalid_query_parameters_are_refused(api: Api, query: str) -> None:
     assert refusal(await refunds(api, f"?{query}")) == (400, "BAD_REQUEST")
     if not query.startswith("updated_since"):
         assert refusal(await disputes(api, f"?{query}")) == (400, "BAD_REQUEST")

@@ -108,7 +108,7 @@ _SWITCHES: dict[str, tuple[str, Callable[[Api], Any], Callable[[Api], Any]]] = {
 
 
 @pytest.mark.parametrize("switch", _SWITCHES)
-async def test_whatever_is_off_leaves_the_catalog_creates_and_quotes_alike(
+async def test_a_disabled_currency_disappears_from_catalog_creates_and_quotes(
     api: Api, switch: str
 ) -> None:
     currency, off, on = _SWITCHES[switch]
@@ -131,7 +131,7 @@ async def test_whatever_is_off_leaves_the_catalog_creates_and_quotes_alike(
 
 
 @pytest.mark.parametrize("narrowed", [_NO_DOLLARS, _NOT_IN_DOLLAR_COUNTRIES])
-async def test_what_the_gateway_cannot_take_leaves_the_catalog_creates_and_quotes_alike(
+async def test_an_unsupported_currency_disappears_from_catalog_creates_and_quotes(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, narrowed: dict[str, Any]
 ) -> None:
     created = await create(api, "USD")
@@ -147,7 +147,7 @@ async def test_what_the_gateway_cannot_take_leaves_the_catalog_creates_and_quote
     assert refusal(await select(api, created)) == _UNSUPPORTED
 
 
-async def test_pegged_tokens_make_dollars_payable_and_no_others(api: Api) -> None:
+async def test_pegged_tokens_make_only_usd_payable(api: Api) -> None:
     await api.world.perform(DisablePaymentMethod(method_id=api.world.card))
     await api.world.perform(DisablePaymentMethod(method_id=api.world.transfer))
     assert refusal(await api.create(currency="USD", amount="10")) == _UNSUPPORTED
@@ -159,7 +159,7 @@ async def test_pegged_tokens_make_dollars_payable_and_no_others(api: Api) -> Non
     assert refusal(await api.create(currency="USD", amount="10")) == _UNSUPPORTED
 
 
-async def test_an_amount_that_no_token_can_hold_is_refused(api: Api) -> None:
+async def test_an_amount_with_more_decimals_than_any_token_is_refused(api: Api) -> None:
     await offer_tokens(api.world, "ethereum")  # six decimals
     fine, finer = "1.000001", "1.0000001"
     assert (await create(api, "USDT", fine)).status == 201
@@ -174,7 +174,7 @@ async def test_an_amount_that_no_token_can_hold_is_refused(api: Api) -> None:
     assert refusal(await create(api, "USDT", finer)) == _INVALID
 
 
-async def test_updated_at_stays_where_another_method_shows_the_same(api: Api) -> None:
+async def test_updated_at_does_not_change_if_another_method_offers_the_same(api: Api) -> None:
     before = await catalog(api)
     for number, operation in enumerate(
         [
@@ -189,7 +189,7 @@ async def test_updated_at_stays_where_another_method_shows_the_same(api: Api) ->
         assert (after.body, after.headers["ETag"]) == (before.body, before.headers["ETag"])
 
 
-async def test_a_change_that_is_taken_back_unseen_moves_nothing(api: Api) -> None:
+async def test_a_change_that_is_reverted_before_a_read_does_not_change_updated_at(api: Api) -> None:
     before = await catalog(api)
     await api.world.move_clock(10)
     await api.world.perform(DisableAccount(account_id=api.world.account_id))

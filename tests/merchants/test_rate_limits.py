@@ -108,7 +108,7 @@ _GAPS_MS = st.lists(
 )
 
 
-async def test_below_a_hundred_a_second_every_answer_and_header_is_the_models(
+async def test_below_100_requests_per_second_responses_and_headers_match_the_model(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     loop, merchants = asyncio.get_running_loop(), iter(range(9_999))
@@ -142,7 +142,7 @@ async def test_below_a_hundred_a_second_every_answer_and_header_is_the_models(
     ("per_s", "burst"),
     [(1, 1), (3, 2), (99, 1), (100, 1), (100, 200), (500, 1), (500, 5), (500, 1_000), (1_000, 3)],
 )
-async def test_a_merchant_that_asks_all_the_time_gets_its_limit(
+async def test_a_merchant_that_sends_continuously_gets_its_full_limit(
     limiter: MerchantRateLimiter, clock: StoppedClock, per_s: int, burst: int
 ) -> None:
     limit = RateLimit(per_s, burst)
@@ -159,7 +159,7 @@ async def test_a_merchant_that_asks_all_the_time_gets_its_limit(
 
 
 @pytest.mark.parametrize("share_of_the_first", [0.5, 0.9])
-async def test_two_processes_together_let_through_the_limit_within_a_tenth(
+async def test_two_processes_together_stay_within_ten_percent_of_the_limit(
     world: World, clock: StoppedClock, share_of_the_first: float
 ) -> None:
     limit, seconds, step_ms = RateLimit(per_s=500, burst=1_000), 10, 10
@@ -178,7 +178,7 @@ async def test_two_processes_together_let_through_the_limit_within_a_tenth(
     assert passed == pytest.approx(wanted, rel=0.1)
 
 
-async def test_a_fast_limit_asks_the_database_for_every_tenth_request(
+async def test_a_fast_limit_queries_the_database_for_every_tenth_request(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.database)
@@ -189,7 +189,7 @@ async def test_a_fast_limit_asks_the_database_for_every_tenth_request(
     assert database.asked == 10
 
 
-async def test_what_is_left_is_counted_exactly(
+async def test_the_remaining_requests_are_counted_exactly(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     holder = holder_of(7, RateLimit(per_s=7, burst=30))  # 29 / 7 * 7 is more than 29 for a computer
@@ -201,14 +201,16 @@ async def test_what_is_left_is_counted_exactly(
     ("seconds", "whole"),
     [(-0.5, 0), (0.0, 0), (0.2, 1), (1.0, 1), (0.1 + 0.7 + 0.2, 1), (1.001, 2)],
 )
-def test_headers_tell_whole_seconds_and_none_too_many(seconds: float, whole: int) -> None:
+def test_headers_round_up_to_whole_seconds_without_floating_point_errors(
+    seconds: float, whole: int
+) -> None:
     limit = RateLimit(per_s=3, burst=9)
     told = rate_limits.make_limit_headers(CREATE, limit, RateLimitStatus(4, seconds + 1e-9))
     assert told["RateLimit"] == f'"create";r=4;t={whole}'
     assert RateLimitExceededError(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 
 
-async def test_an_empty_bucket_asks_the_database_only_when_a_handful_has_come_back(
+async def test_an_empty_bucket_queries_the_database_only_after_several_tokens_refill(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.database)
@@ -224,7 +226,7 @@ async def test_an_empty_bucket_asks_the_database_only_when_a_handful_has_come_ba
     assert [await passes(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
 
 
-async def test_requests_that_were_taken_and_not_sent_lapse(
+async def test_unused_prefetched_tokens_expire(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     holder = holder_of(7, RateLimit(per_s=500, burst=10))
@@ -234,7 +236,7 @@ async def test_requests_that_were_taken_and_not_sent_lapse(
     assert [await passes(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
 
 
-async def test_a_request_that_is_given_back_can_be_sent(
+async def test_a_returned_token_can_be_used_again(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     holder = holder_of(7, RateLimit(per_s=1, burst=1))
@@ -243,7 +245,7 @@ async def test_a_request_that_is_given_back_can_be_sent(
     assert [await passes(limiter, holder) for _ in range(2)] == [True, False]
 
 
-async def test_another_limit_holds_from_the_next_request_on(
+async def test_a_new_limit_applies_from_the_next_request(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
     slow = holder_of(7, RateLimit(per_s=1, burst=1))
@@ -254,14 +256,14 @@ async def test_another_limit_holds_from_the_next_request_on(
     assert told["RateLimit-Policy"] == '"create";q=100;w=1'
 
 
-async def test_without_a_limit_nothing_is_spent_or_told(
+async def test_without_a_limit_no_tokens_are_used_and_no_headers_returned(
     limiter: MerchantRateLimiter, world: World, clock: StoppedClock
 ) -> None:
     assert await limiter.take_token(holder_of(7, None), CREATE) == {}
     assert await world.rows("SELECT FROM rate_state") == []
 
 
-async def test_outside_the_sandbox_the_installations_limits_hold(
+async def test_outside_the_sandbox_the_limits_of_the_installation_apply(
     world: World, clock: StoppedClock
 ) -> None:
     settings = world.service.settings.model_copy(update={"sandbox": False})
@@ -274,7 +276,7 @@ async def test_outside_the_sandbox_the_installations_limits_hold(
     assert limiter.get_limit(own, READ) == RateLimit(per_s=1_000, burst=2_000)
 
 
-async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
+async def test_requests_waiting_for_an_unreadable_bucket_fail_with_the_first_request(
     world: World, clock: StoppedClock
 ) -> None:
     settings = world.service.settings.model_copy(update={"database_lock_timeout_ms": 300})
@@ -295,7 +297,7 @@ async def test_who_waits_for_a_bucket_that_cannot_be_read_fails_with_the_first(
     await database.database.close()
 
 
-async def test_twenty_thousand_merchants_are_kept_and_no_more(
+async def test_the_number_of_buckets_in_memory_is_limited(
     world: World, clock: StoppedClock, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(rate_limits, "_BUCKETS_MAX", 3)
@@ -320,7 +322,7 @@ def _spends(limiter: AddressRateLimiter, address: str | None) -> bool:
 
 
 @pytest.mark.parametrize(("per_s", "burst"), [(20, 100), (3, 7), (1, 1), (7, 1_000)])
-def test_an_address_has_its_burst_to_the_last_and_then_its_rate(
+def test_an_address_gets_its_full_burst_and_then_its_rate(
     settings: Settings, per_s: int, burst: int
 ) -> None:
     now = [12_345.678]
@@ -331,7 +333,7 @@ def test_an_address_has_its_burst_to_the_last_and_then_its_rate(
     assert sum(_spends(limiter, "192.0.2.1") for _ in range(per_s + burst)) == min(per_s, burst)
 
 
-def test_payments_with_links_have_a_small_bucket_of_their_own(settings: Settings) -> None:
+def test_payment_links_have_a_separate_smaller_bucket(settings: Settings) -> None:
     now = [0.0]
     limiter = addresses(settings, 20, 100, now)
     for tokens in (30, 1):
@@ -346,14 +348,14 @@ def test_payments_with_links_have_a_small_bucket_of_their_own(settings: Settings
         unlimited.take_link_token("192.0.2.1")
 
 
-def test_no_address_and_no_limit_are_never_refused(settings: Settings) -> None:
+def test_requests_without_an_address_or_a_limit_are_never_refused(settings: Settings) -> None:
     now = [0.0]
     assert all(_spends(addresses(settings, 1, 1, now), None) for _ in range(3))
     limiter = addresses(settings, 0, 1, now)
     assert all(_spends(limiter, "192.0.2.1") for _ in range(3))
 
 
-def test_addresses_are_forgotten_when_they_are_many(
+def test_the_number_of_addresses_in_memory_is_limited(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(authentication_failures, "_ADDRESSES_MAX", 100)

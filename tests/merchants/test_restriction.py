@@ -14,30 +14,30 @@ _NOBODY = (None,)
 _AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
-def test_there_are_the_two_types_of_section_2_7() -> None:
+def test_the_restriction_types_are_the_two_types_of_section_2_7() -> None:
     assert {item.value for item in RestrictionType} == {"CRYPTO", "ONRAMP"}
 
 
-def test_crypto_goes_where_the_country_or_the_viewers_is_restricted_and_nowhere_else() -> None:
+def test_crypto_is_hidden_only_if_the_country_or_the_viewers_country_is_restricted() -> None:
     sets = chain.from_iterable(combinations(_PLACES, size) for size in range(4))
     for listed, country, viewer in product(sets, _PLACES + _NOBODY, _PLACES + _NOBODY):
         allowed = Restrictions(crypto=frozenset(listed)).allows_crypto(country, viewer)
         assert allowed is (country not in listed and viewer not in listed)
 
 
-def test_an_unknown_viewer_is_on_no_list() -> None:
+def test_a_viewer_without_a_country_is_not_restricted() -> None:
     everywhere = Restrictions(crypto=frozenset(_PLACES))
     assert everywhere.allows_crypto(None, None)
     assert not everywhere.allows_crypto("DE", None)
 
 
-def test_a_restriction_of_on_ramp_orders_leaves_crypto_alone() -> None:
+def test_an_on_ramp_restriction_does_not_affect_crypto() -> None:
     known = [_restriction(RestrictionType.ONRAMP, "DE")]
     assert collect_countries(known).allows_crypto("DE", "DE")
     assert collect_countries(known) == Restrictions(onramp=frozenset({"DE"}))
 
 
-def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
+def test_a_lifted_restriction_has_no_effect_but_is_still_listed() -> None:
     known = [
         _restriction(RestrictionType.CRYPTO, "DE", active=False),
         _restriction(RestrictionType.CRYPTO, "US"),
@@ -48,7 +48,7 @@ def test_a_lifted_restriction_restricts_nothing_and_stays_listed() -> None:
     assert summed.crypto_listed == {"DE", "US"}
 
 
-def test_a_place_is_the_same_under_a_restriction_and_only_crypto_goes() -> None:
+def test_a_restriction_hides_crypto_without_changing_the_country() -> None:
     payment, merchant = a_payment(currency="USD"), a_merchant()
     restricted = Restrictions(crypto=frozenset({"DE"}))
     for asked, viewer, place in (

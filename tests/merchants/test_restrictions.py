@@ -40,7 +40,7 @@ async def _restrict(api: Api, country: str = "DE", kind: RestrictionType = CRYPT
     await api.world.perform(AddRestriction(type=kind, country=country))
 
 
-async def test_tokens_are_quoted_neither_in_a_restricted_country_nor_to_its_viewers(
+async def test_tokens_are_not_quoted_in_a_restricted_country_or_to_its_viewers(
     api: Api,
 ) -> None:
     created = await _dollars(api)
@@ -73,7 +73,7 @@ async def test_tokens_are_quoted_neither_in_a_restricted_country_nor_to_its_view
         ("XX", ["DE", "FR"]),
     ],
 )
-async def test_what_an_edge_sends_for_no_country_can_be_restricted_and_blocked(
+async def test_edge_codes_for_an_unknown_country_can_be_restricted_and_blocked(
     api: Api, country: str, headers: list[str]
 ) -> None:
     created = await _dollars(api)
@@ -90,7 +90,7 @@ async def test_what_an_edge_sends_for_no_country_can_be_restricted_and_blocked(
     await api.world.perform(LiftRestriction(type=CRYPTO, country=country))
 
 
-async def test_the_shape_of_what_is_left_does_not_change(api: Api) -> None:
+async def test_the_remaining_quotes_are_unchanged(api: Api) -> None:
     created = await _dollars(api)
     free = (await quotes(api, created, "?country=DE")).json
     await _restrict(api)
@@ -98,14 +98,14 @@ async def test_the_shape_of_what_is_left_does_not_change(api: Api) -> None:
     assert narrowed == free | {"quotes": free["quotes"][:1]}
 
 
-async def test_a_viewer_of_a_country_that_is_none_of_ours_is_restricted_too(api: Api) -> None:
+async def test_a_viewer_from_an_unsupported_country_can_be_restricted(api: Api) -> None:
     created = await _dollars(api)
     await _restrict(api, "KR")
     answer = await quotes(api, created, **_seen_from("KR"))
     assert (_currencies(answer), answer.json["country"]) == (["USD"], "US")
 
 
-async def test_a_token_cannot_be_selected_either_and_nothing_is_opened(api: Api) -> None:
+async def test_a_restricted_token_cannot_be_selected_and_opens_no_session(api: Api) -> None:
     created = await _dollars(api)
     await _restrict(api)
     path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
@@ -135,7 +135,7 @@ async def test_the_page_offers_no_tokens_to_a_restricted_viewer(api: Api) -> Non
     assert api.world.gateway.created == []
 
 
-async def test_what_was_selected_before_a_restriction_stays_selected(api: Api) -> None:
+async def test_a_token_selected_before_a_restriction_stays_selected(api: Api) -> None:
     created = await _dollars(api)
     chosen = await select(api, created, payment_method_id=api.world.transfer, currency="USDT")
     assert chosen.status == 200
@@ -146,7 +146,7 @@ async def test_what_was_selected_before_a_restriction_stays_selected(api: Api) -
     assert (payment.status, api.world.gateway.closed) == ("PROCESSING", [])
 
 
-async def test_a_restriction_that_is_lifted_or_of_on_ramp_orders_restricts_no_quote(
+async def test_lifted_and_on_ramp_restrictions_do_not_affect_quotes(
     api: Api,
 ) -> None:
     created = await _dollars(api)
@@ -159,7 +159,7 @@ async def test_a_restriction_that_is_lifted_or_of_on_ramp_orders_restricts_no_qu
     assert created.status == 201  # a create is never restricted
 
 
-async def test_a_token_payment_is_left_without_quotes_where_tokens_are_restricted(
+async def test_a_token_payment_has_no_quotes_in_a_restricted_country(
     api: Api,
 ) -> None:
     await offers_tokens(api)

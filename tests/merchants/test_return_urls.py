@@ -12,7 +12,7 @@ _ORIGINS = ("", "https://shop.example.com", "HTTPS://SHOP.example.com:443", "htt
 
 
 @pytest.mark.parametrize("own", ["https://shop.example.com/paid", "HTTPS://Shop.Example.com/paid"])
-async def test_a_buyer_is_sent_nowhere_but_to_an_origin_of_the_merchant(api: Api, own: str) -> None:
+async def test_a_return_url_must_have_an_origin_of_the_merchant(api: Api, own: str) -> None:
     await api.world.rows(  # as an installation may have kept it
         "UPDATE merchant SET return_url = $2, allowed_origins = $3 WHERE id = $1",
         api.world.merchant_id,
@@ -27,14 +27,14 @@ async def test_a_buyer_is_sent_nowhere_but_to_an_origin_of_the_merchant(api: Api
         assert (await select(api, created, return_url=way_back)).status == 200
 
 
-async def test_a_merchants_origins_are_kept_in_the_form_that_browsers_send(api: Api) -> None:
+async def test_allowed_origins_are_stored_in_the_form_that_browsers_send(api: Api) -> None:
     profile = SetMerchantProfile(
         merchant_id=api.world.merchant_id, allowed_origins=["HTTPS://Shop.Example.com:443"]
     )
     assert (await api.world.perform(profile)).allowed_origins == ("https://shop.example.com",)
 
 
-async def test_a_shop_on_the_developers_machine_can_be_returned_to(api: Api) -> None:
+async def test_a_return_url_can_be_on_the_developers_machine(api: Api) -> None:
     origins = ["http://localhost:3000", "http://127.0.0.1:3000"]
     profile = SetMerchantProfile(
         merchant_id=api.world.merchant_id,

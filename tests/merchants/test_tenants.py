@@ -80,7 +80,7 @@ _OPEN = {
 }
 
 
-def test_every_route_below_v1_is_in_one_of_the_tables() -> None:
+def test_every_route_under_v1_is_listed_in_one_of_the_tables() -> None:
     known = {
         (method, route.path)
         for route in ROUTES
@@ -133,7 +133,7 @@ async def _ask(
     return await api.send(method, named, **options)
 
 
-async def test_a_key_that_is_none_is_401_at_every_route(api: Api) -> None:
+async def test_an_invalid_key_gets_401_from_every_route(api: Api) -> None:
     payment_id = (await api.create()).json["id"]
     for name, headers in (await _keys(api.world)).items():
         for route in _ROUTES:
@@ -146,7 +146,9 @@ async def test_a_key_that_is_none_is_401_at_every_route(api: Api) -> None:
 
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "CANCELLED"])
-async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: str) -> None:
+async def test_the_key_of_another_merchant_is_rejected_by_every_object_route(
+    api: Api, status: str
+) -> None:
     created = await api.create()
     payment_id = created.json["id"]
     if status == "PROCESSING":
@@ -170,7 +172,7 @@ async def test_another_merchants_key_is_403_at_every_payment(api: Api, status: s
     assert (await api.get(payment_id)).json["status"] == status
 
 
-async def test_a_list_holds_ones_own_payments_alone(api: Api) -> None:
+async def test_a_list_contains_only_payments_of_its_merchant(api: Api) -> None:
     other = await api.world.add_merchant()
     theirs = api.bearer(other.api_key)
     ours = [(await api.create(payer_uid="shared")).json for _ in range(3)]
@@ -185,7 +187,7 @@ async def test_a_list_holds_ones_own_payments_alone(api: Api) -> None:
             assert our["checkout_id"].encode() not in seen.body
 
 
-async def test_a_cursor_of_another_merchants_list_leads_to_ones_own(api: Api) -> None:
+async def test_a_cursor_from_another_merchants_list_returns_only_own_payments(api: Api) -> None:
     other = await api.world.add_merchant()
     made = (await _ask(api, ("POST", "/v1/payments"), "", api.bearer(other.api_key))).json
     for _ in range(2):
@@ -207,7 +209,7 @@ async def test_an_idempotency_key_belongs_to_its_merchant(api: Api) -> None:
     assert "Idempotency-Replayed" not in theirs.headers
 
 
-async def test_a_catalog_is_ones_own(api: Api) -> None:
+async def test_a_catalog_belongs_to_its_merchant(api: Api) -> None:
     nothing = await api.world.add_merchant(methods="none")
     own = await api.send("GET", "/v1/catalog", headers=api.bearer())
     seen = await api.send(
@@ -232,7 +234,7 @@ _CHECKOUT = [
 ]
 
 
-async def test_a_checkout_is_reached_by_its_whole_id_and_by_nothing_else(api: Api) -> None:
+async def test_a_checkout_can_be_accessed_only_with_its_exact_id(api: Api) -> None:
     created = (await api.create()).json
     checkout_id = created["checkout_id"]
     other = "A" if checkout_id[-1] != "A" else "B"
@@ -256,7 +258,7 @@ async def test_a_checkout_is_reached_by_its_whole_id_and_by_nothing_else(api: Ap
     ).status == 404
 
 
-async def test_whoever_has_a_checkout_id_needs_no_key_and_none_is_looked_at(api: Api) -> None:
+async def test_a_checkout_needs_no_key_and_ignores_invalid_keys(api: Api) -> None:
     checkout_id = (await api.create()).json["checkout_id"]
     path = f"/v1/checkout/{checkout_id}"
     plain = await api.send("GET", path)
@@ -311,7 +313,7 @@ async def test_every_process_sees_a_revocation(world: World) -> None:
             assert (await api.create()).status == 401  # and never again
 
 
-async def test_what_is_kept_of_a_key_is_as_old_as_the_setting_says_at_most(world: World) -> None:
+async def test_a_cached_key_expires_after_the_configured_time(world: World) -> None:
     now = 100.0
     service = world.service
     attempts = AuthenticationAttempts(service.settings, ViewerReader(service.settings))

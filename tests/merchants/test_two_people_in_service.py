@@ -122,7 +122,7 @@ def _reads(world: World) -> list[ReadOperation[Any]]:
     ]
 
 
-async def test_one_admin_leads_nobody_and_nothing_elsewhere(
+async def test_a_redirection_by_one_admin_changes_nothing_without_approval(
     world: World, operators: Service
 ) -> None:
     before = await state(world, operators)
@@ -132,7 +132,9 @@ async def test_one_admin_leads_nobody_and_nothing_elsewhere(
         assert await state(world, operators) == before, change
 
 
-async def test_another_admin_approves_and_it_is_done(world: World, operators: Service) -> None:
+async def test_a_redirection_takes_effect_when_another_admin_approves_it(
+    world: World, operators: Service
+) -> None:
     for change in redirections(world):
         before = await state(world, operators)
         assert isinstance(await perform_approved(operators, change), SimpleNamespace), change
@@ -141,7 +143,7 @@ async def test_another_admin_approves_and_it_is_done(world: World, operators: Se
     assert isinstance(ended, SimpleNamespace)
 
 
-async def test_what_leads_nobody_elsewhere_needs_one(world: World, operators: Service) -> None:
+async def test_a_harmless_change_needs_no_approval(world: World, operators: Service) -> None:
     for change in harmless(world):
         assert not isinstance(await operators.submit(change, ADA), Proposal), change
 
@@ -154,7 +156,9 @@ def _settings(world: World) -> list[ChangeOperation[Any]]:
     ]
 
 
-async def test_what_is_set_again_as_it_is_needs_one(world: World, operators: Service) -> None:
+async def test_repeating_an_approved_change_needs_no_second_approval(
+    world: World, operators: Service
+) -> None:
     for change in _settings(world):
         await perform_approved(operators, change)
         assert not isinstance(await operators.submit(change, ADA), Proposal), change
@@ -162,14 +166,16 @@ async def test_what_is_set_again_as_it_is_needs_one(world: World, operators: Ser
     assert not isinstance(await operators.submit(fewer, ADA), Proposal)
 
 
-async def test_during_activation_one_person_is_enough(world: World, operators: Service) -> None:
+async def test_redirections_during_activation_need_no_approval(
+    world: World, operators: Service
+) -> None:
     await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
     for change in redirections(world):
         assert not isinstance(await operators.submit(change, ADA), Proposal), change
 
 
 @pytest.mark.parametrize("status", ["SUSPENDED", "APPLIED"])
-async def test_a_merchant_that_was_ever_active_stays_under_the_rule(
+async def test_a_merchant_that_was_ever_active_still_needs_approvals(
     world: World, operators: Service, status: str
 ) -> None:
     """Otherwise, one admin could suspend it, redirect its events, and resume it."""
@@ -178,7 +184,7 @@ async def test_a_merchant_that_was_ever_active_stays_under_the_rule(
         assert isinstance(await operators.submit(change, ADA), Proposal), change
 
 
-async def test_what_became_a_redirection_meanwhile_is_not_done_by_one(
+async def test_a_change_checked_before_the_activation_is_refused_after_it(
     world: World, operators: Service
 ) -> None:
     """A change that was checked before the activation is rejected if it is applied afterwards."""
@@ -196,7 +202,7 @@ async def test_what_became_a_redirection_meanwhile_is_not_done_by_one(
         assert refused.value.code is ErrorCode.CONFLICT, change
 
 
-async def test_what_is_done_during_the_activation_waits_for_its_end(
+async def test_changes_during_the_activation_transaction_wait_for_it_and_are_refused(
     world: World, operators: Service
 ) -> None:
     await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
@@ -218,7 +224,9 @@ async def test_what_is_done_during_the_activation_waits_for_its_end(
         assert result.code is ErrorCode.CONFLICT
 
 
-async def test_the_approver_reads_what_becomes_of_what(world: World, operators: Service) -> None:
+async def test_a_proposal_describes_the_old_and_new_values(
+    world: World, operators: Service
+) -> None:
     merchant = f"merchant {world.merchant_id} ('Nimbus Books')"
     expected: list[tuple[ChangeOperation[Any], str]] = [
         (

@@ -68,7 +68,7 @@ async def _take(
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8", "big5"])
-async def test_payments_are_found_by_our_number_or_by_theirs(
+async def test_payments_are_matched_by_our_number_or_the_gateways_number(
     world: World, tmp_path: Path, encoding: str
 ) -> None:
     assert EcpayGateway.capabilities.layouts == LAYOUTS
@@ -78,7 +78,7 @@ async def test_payments_are_found_by_our_number_or_by_theirs(
     assert (run.status, run.lines, run.problem) == ("matched", 2, "")
 
 
-async def test_refunds_are_found_by_order_and_amount_each_once(
+async def test_refunds_are_matched_once_each_by_order_and_amount(
     world: World, tmp_path: Path
 ) -> None:
     payment, number = await _paid(world, "2611210001")
@@ -90,7 +90,7 @@ async def test_refunds_are_found_by_order_and_amount_each_once(
     assert (run.status, run.lines) == ("matched", 4)
 
 
-async def test_a_refund_that_we_did_not_make_and_an_unknown_order_are_cases(
+async def test_an_unknown_refund_and_an_unknown_order_open_cases(
     world: World, tmp_path: Path
 ) -> None:
     payment, number = await _paid(world, "2611210001")
@@ -112,7 +112,7 @@ async def test_a_refund_that_we_did_not_make_and_an_unknown_order_are_cases(
         ("A-1 5", "the order number is invalid"),
     ],
 )
-async def test_a_line_that_cannot_be_read_fails_its_file(
+async def test_an_invalid_line_fails_its_file(
     world: World, tmp_path: Path, line: str, problem: str
 ) -> None:
     run = await _take(world, tmp_path, line)

@@ -75,7 +75,7 @@ async def _begun(world: World, path: Path) -> NewRun:
     return new
 
 
-async def test_where_all_sides_agree_the_run_is_kept_with_counts_and_sums(
+async def test_a_matching_file_is_stored_as_a_run_with_counts_and_sums(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     for reference in ("cap-1", "cap-2"):
@@ -90,7 +90,7 @@ async def test_where_all_sides_agree_the_run_is_kept_with_counts_and_sums(
     assert await _take(world, tmp_path) == [run]
 
 
-async def test_each_difference_is_a_case_once_and_says_what_each_side_has(
+async def test_each_difference_opens_one_case_that_states_both_amounts(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     await _paid(world, "cap-1")
@@ -109,7 +109,7 @@ async def test_each_difference_is_a_case_once_and_says_what_each_side_has(
     }
 
 
-async def test_what_the_ledger_and_the_merchant_lack_differs_too(
+async def test_amounts_missing_from_ledger_and_merchant_are_differences(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     await _paid(world, "cap-0")
@@ -130,7 +130,7 @@ async def test_what_the_ledger_and_the_merchant_lack_differs_too(
     }
 
 
-async def test_a_bad_file_is_told_and_stops_no_other(
+async def test_an_invalid_file_is_reported_and_does_not_stop_other_files(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     await _paid(world, "cap-1")
@@ -142,7 +142,7 @@ async def test_a_bad_file_is_told_and_stops_no_other(
     assert await _take(world, tmp_path) == [good, bad]
 
 
-async def test_what_is_no_finished_file_of_an_account_is_left_alone(
+async def test_unfinished_files_and_files_without_an_account_are_ignored(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     for name in (".hidden.csv", "a.csv.part", "a.tmp", "a.csv.filepart"):
@@ -154,7 +154,7 @@ async def test_what_is_no_finished_file_of_an_account_is_left_alone(
     assert await _take(world, tmp_path) == []
 
 
-async def test_a_new_file_is_taken_however_many_were_taken_before(
+async def test_a_new_file_is_processed_regardless_of_the_number_of_earlier_files(
     world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Files stay in their folder, and earlier files are always checked first."""
@@ -180,7 +180,7 @@ async def test_the_same_content_under_another_name_is_not_compared_again(
     assert read == []
 
 
-async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
+async def test_a_run_of_another_worker_is_not_claimed_before_its_lease_expires(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     new = await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
@@ -193,9 +193,7 @@ async def test_a_run_of_another_worker_is_left_to_it_until_its_lease_ends(
     assert (run.status, run.attempts, run.opened) == ("differs", 2, 1)
 
 
-async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
-    world: World, put: Put
-) -> None:
+async def test_a_locked_run_cannot_be_claimed_even_after_its_lease(world: World, put: Put) -> None:
     new = await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
     database = world.service.database
     await world.rows(_LEFT)
@@ -210,7 +208,7 @@ async def test_a_run_at_work_cannot_be_taken_over_however_long_it_takes(
         assert not await runs_store.lock(tx, mine)
 
 
-async def test_two_workers_that_find_a_file_at_once_compare_it_once(
+async def test_concurrent_workers_compare_a_file_once(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     put(f"payment,cap-1,,1.00,THB,{_AT}")
@@ -220,7 +218,7 @@ async def test_two_workers_that_find_a_file_at_once_compare_it_once(
     assert len(await world.perform(ListCases(kind=CaseKind.RECONCILIATION))) == 1
 
 
-async def test_a_worker_that_dies_in_a_comparison_leaves_nothing_and_another_one_does_it(
+async def test_a_worker_that_dies_leaves_no_changes_and_its_run_is_repeated(
     world: World, put: Put, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     put(f"payment,cap-1,,1.00,THB,{_AT}")
@@ -242,7 +240,9 @@ async def test_a_worker_that_dies_in_a_comparison_leaves_nothing_and_another_one
     assert (run.status, run.attempts, run.opened, run.lines) == ("differs", 2, 1, 1)
 
 
-async def test_a_run_that_never_ends_is_given_up(world: World, put: Put, tmp_path: Path) -> None:
+async def test_a_run_that_never_ends_fails_after_five_attempts(
+    world: World, put: Put, tmp_path: Path
+) -> None:
     await _begun(world, put(f"payment,cap-1,,1.00,THB,{_AT}"))
     await world.rows(_LEFT + ", attempts = 5")
     [run] = await _take(world, tmp_path)
@@ -252,9 +252,7 @@ async def test_a_run_that_never_ends_is_given_up(world: World, put: Put, tmp_pat
     )
 
 
-async def test_a_run_that_failed_is_done_again_when_that_is_asked_for(
-    world: World, put: Put, tmp_path: Path
-) -> None:
+async def test_a_failed_run_can_be_retried(world: World, put: Put, tmp_path: Path) -> None:
     put(*[f"payment,cap-1,,1.00,THB,{_AT}"] * 2)
     [run] = await _take(world, tmp_path)
     assert run.problem == "line 3: duplicate of line 2"
@@ -276,7 +274,7 @@ async def test_a_run_that_failed_is_done_again_when_that_is_asked_for(
         ({"limit": 0}, ErrorCode.BAD_REQUEST),
     ],
 )
-async def test_a_list_of_runs_takes_what_it_knows(
+async def test_invalid_filters_of_the_run_list_are_refused(
     world: World, wanted: dict[str, Any], code: ErrorCode
 ) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -284,7 +282,7 @@ async def test_a_list_of_runs_takes_what_it_knows(
     assert refused.value.code is code
 
 
-async def test_a_worker_takes_files_from_the_folder_of_its_settings(
+async def test_a_worker_processes_files_from_the_configured_folder(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     put(f"payment,cap-1,,1.00,THB,{_AT}")
@@ -301,7 +299,7 @@ async def test_a_worker_takes_files_from_the_folder_of_its_settings(
     assert shown == {"differs": 1, "failed": 0}
 
 
-async def test_a_file_in_a_layout_of_its_gateway_is_read_and_lines_of_no_money_are_passed_over(
+async def test_a_file_in_a_gateway_layout_is_read_and_irrelevant_lines_are_skipped(
     world: World, tmp_path: Path
 ) -> None:
     def read(number: int, row: Sequence[str]) -> ProviderFileLine | None:
@@ -328,7 +326,7 @@ async def test_a_file_in_a_layout_of_its_gateway_is_read_and_lines_of_no_money_a
     assert (run.status, run.lines) == ("matched", 1)
 
 
-async def test_a_folder_that_cannot_be_read_is_told_and_tried_again(
+async def test_an_unreadable_folder_is_counted_as_a_source_failure(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     failures = runs.SOURCE_FAILURES.labels("folder")

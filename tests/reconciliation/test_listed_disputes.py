@@ -70,7 +70,7 @@ async def differences(shop: Shop) -> list[str]:
     return [subject for subject in await shop.subjects() if subject.startswith("stripe ")]
 
 
-async def test_a_dispute_and_its_reversal_that_agree_match_on_all_four_sides(shop: Shop) -> None:
+async def test_a_dispute_and_its_reversal_match_on_all_four_sides(shop: Shop) -> None:
     payment = await shop.sell()
     reference = await shop.dispute(payment)
     await hear(shop, payment, reference)
@@ -88,7 +88,7 @@ async def test_a_dispute_and_its_reversal_that_agree_match_on_all_four_sides(sho
     assert await find_differences(shop.world.service.database) == []
 
 
-async def test_a_dispute_that_we_were_not_told_of_is_a_case(shop: Shop) -> None:
+async def test_an_unreported_dispute_opens_a_case(shop: Shop) -> None:
     payment = await shop.sell()
     reference = await shop.dispute(payment)
     [run] = await shop.next_day()
@@ -97,7 +97,7 @@ async def test_a_dispute_that_we_were_not_told_of_is_a_case(shop: Shop) -> None:
     assert subject.startswith(f"stripe dispute {reference}: extra, 1590.00 THB at ")
 
 
-async def test_money_that_was_taken_or_given_back_untold_is_a_case_that_says_what_we_know(
+async def test_unreported_withdrawals_and_reinstatements_open_cases_with_our_state(
     shop: Shop,
 ) -> None:
     payments = [await shop.sell() for _ in range(2)]
@@ -114,7 +114,7 @@ async def test_money_that_was_taken_or_given_back_untold_is_a_case_that_says_wha
     assert told[1].endswith(", ours is withdrawn")
 
 
-async def test_another_amount_and_a_dispute_that_stripe_does_not_list_are_cases(
+async def test_a_different_amount_and_an_unlisted_dispute_open_cases(
     shop: Shop,
 ) -> None:
     payments = [await shop.sell() for _ in range(2)]
@@ -130,7 +130,7 @@ async def test_another_amount_and_a_dispute_that_stripe_does_not_list_are_cases(
     assert any(item.startswith("stripe dispute_reversal du_unlisted: missing") for item in told)
 
 
-async def test_a_dispute_that_the_ledger_has_otherwise_is_a_case(shop: Shop) -> None:
+async def test_a_dispute_that_differs_from_the_ledger_opens_a_case(shop: Shop) -> None:
     payment = await shop.sell()
     reference = await shop.dispute(payment)
     await hear(shop, payment, reference)
@@ -142,7 +142,7 @@ async def test_a_dispute_that_the_ledger_has_otherwise_is_a_case(shop: Shop) -> 
     ]
 
 
-async def test_a_payout_has_the_fee_of_a_dispute_that_it_settled(shop: Shop) -> None:
+async def test_a_payout_includes_the_fee_of_a_settled_dispute(shop: Shop) -> None:
     payments = [await shop.sell() for _ in range(2)]
     reference = await shop.dispute(payments[0])
     await hear(shop, payments[0], reference)

@@ -39,7 +39,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
         yield service
 
 
-async def test_payments_and_refunds_that_agree_are_a_matched_run_of_their_day(shop: Shop) -> None:
+async def test_matching_payments_and_refunds_produce_a_matched_daily_run(shop: Shop) -> None:
     payment = await shop.sell()
     await shop.sell()
     await asked(shop.world, payment, "590.00")
@@ -56,7 +56,7 @@ async def test_payments_and_refunds_that_agree_are_a_matched_run_of_their_day(sh
     assert await shop.subjects() == []
 
 
-async def test_a_refund_of_the_dashboard_whose_callback_was_lost_is_counted_by_the_list_once(
+async def test_a_dashboard_refund_with_a_lost_callback_is_recorded_once(
     shop: Shop,
 ) -> None:
     payment = await shop.sell()
@@ -82,7 +82,7 @@ async def test_a_refund_of_the_dashboard_whose_callback_was_lost_is_counted_by_t
     assert await shop.world.perform(CheckLedger()) == []
 
 
-async def test_a_payment_that_we_do_not_know_is_a_case_and_asked_about(shop: Shop) -> None:
+async def test_an_unknown_payment_opens_a_case(shop: Shop) -> None:
     payment = await shop.pay()
     [run] = await shop.next_day()
     assert (run.status, run.opened) == ("differs", 1)
@@ -92,7 +92,7 @@ async def test_a_payment_that_we_do_not_know_is_a_case_and_asked_about(shop: Sho
     assert await shop.world.status(payment) != "PAID"
 
 
-async def test_a_capture_that_stripe_does_not_list_is_a_case(shop: Shop) -> None:
+async def test_a_capture_that_stripe_does_not_list_opens_a_case(shop: Shop) -> None:
     await shop.sell()
     await shop.world.rows("UPDATE capture SET reference = 'pi_other'")
     [run] = await shop.next_day()
@@ -101,7 +101,7 @@ async def test_a_capture_that_stripe_does_not_list_is_a_case(shop: Shop) -> None
     assert {": extra, " in there, ": missing, " in here} == {True} or "pi_other: missing" in there
 
 
-async def test_every_day_that_is_over_is_compared_once(shop: Shop) -> None:
+async def test_every_completed_day_is_compared_once(shop: Shop) -> None:
     await shop.sell()
     [first] = await shop.next_day()
     shop.days += 2
@@ -113,7 +113,7 @@ async def test_every_day_that_is_over_is_compared_once(shop: Shop) -> None:
     assert [run.lines for run in runs] == [1, 1, 1, 1]
 
 
-async def test_a_payout_is_recorded_once_with_what_stripe_kept(shop: Shop) -> None:
+async def test_a_payout_is_recorded_once_with_the_stripe_fees(shop: Shop) -> None:
     await shop.sell()
     await shop.sell()
     reference = await shop.pay_out()
@@ -127,7 +127,7 @@ async def test_a_payout_is_recorded_once_with_what_stripe_kept(shop: Shop) -> No
     assert await shop.world.perform(CheckLedger()) == []
 
 
-async def test_a_payout_that_comes_back_is_reversed_once(shop: Shop) -> None:
+async def test_a_failed_payout_is_reversed_once(shop: Shop) -> None:
     await shop.sell()
     reference = await shop.pay_out()
     await shop.next_day()
@@ -149,7 +149,7 @@ async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutRecor
     )
 
 
-async def test_what_came_back_once_leaves_alone_what_a_person_records_again(shop: Shop) -> None:
+async def test_a_payout_recorded_again_by_a_person_is_not_reversed_again(shop: Shop) -> None:
     """The days of a list overlap, so a return is listed more than once."""
     await shop.sell()
     reference = await shop.pay_out()
@@ -165,7 +165,9 @@ async def test_what_came_back_once_leaves_alone_what_a_person_records_again(shop
     ]
 
 
-async def test_a_payout_that_a_person_recorded_otherwise_stands_and_is_a_case(shop: Shop) -> None:
+async def test_a_payout_recorded_manually_with_another_amount_stays_and_opens_a_case(
+    shop: Shop,
+) -> None:
     await shop.sell()
     reference = await shop.pay_out()
     await _record(shop, reference, "1.00")
@@ -177,7 +179,7 @@ async def test_a_payout_that_a_person_recorded_otherwise_stands_and_is_a_case(sh
     ]
 
 
-async def test_a_payout_that_a_person_reversed_is_not_recorded_again(shop: Shop) -> None:
+async def test_a_manually_reversed_payout_is_not_recorded_again(shop: Shop) -> None:
     await shop.sell()
     reference = await shop.pay_out()
     recorded = await _record(shop, reference, "1.00")
@@ -187,7 +189,7 @@ async def test_a_payout_that_a_person_reversed_is_not_recorded_again(shop: Shop)
     assert payout.reversed_by != "reconciliation"
 
 
-async def test_a_gateway_that_is_away_is_asked_again_and_no_run_begins(
+async def test_an_unreachable_gateway_starts_no_run_and_is_queried_again_later(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await shop.sell()
@@ -201,7 +203,7 @@ async def test_a_gateway_that_is_away_is_asked_again_and_no_run_begins(
     assert [run.status for run in await shop.compare()] == ["matched"]
 
 
-async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
+async def test_concurrent_workers_compare_a_day_once(shop: Shop) -> None:
     await shop.sell()
     await shop.end_day()
     await asyncio.gather(*(compare_movements(shop.comparison) for _ in range(3)))
@@ -213,7 +215,7 @@ async def test_two_workers_compare_a_day_once(shop: Shop) -> None:
         assert await shop.next_day() == [run]
 
 
-async def test_a_worker_compares_the_accounts_that_report(shop: Shop) -> None:
+async def test_a_worker_compares_accounts_whose_gateway_lists_movements(shop: Shop) -> None:
     await shop.sell()
     await shop.end_day()
     await reconcile_movements(replace(shop.world.service))

@@ -85,7 +85,7 @@ async def files(world: World, tmp_path: Path) -> Files:
     return Files(world, tmp_path)
 
 
-async def test_a_payout_of_a_file_is_recorded_with_its_fee_and_summed_in_the_run(
+async def test_a_payout_in_a_file_is_recorded_with_its_fee_and_included_in_the_sums(
     files: Files, world: World
 ) -> None:
     income = await balance(world, "fee_income")
@@ -105,13 +105,13 @@ async def test_a_payout_of_a_file_is_recorded_with_its_fee_and_summed_in_the_run
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_without_the_column_nothing_was_kept(files: Files) -> None:
+async def test_a_payout_has_no_fee_if_the_file_has_no_fee_column(files: Files) -> None:
     files.put(_PAYMENT[:-1], f"payout,po_1,,1543.89,THB,{_AT}", header=HEADER)
     assert (await files.take()).status == "matched"
     assert [payout.fee_minor for payout in await files.payouts()] == ["0"]
 
 
-async def test_the_same_payout_in_another_file_is_nothing_new(files: Files) -> None:
+async def test_the_same_payout_in_another_file_is_not_recorded_again(files: Files) -> None:
     files.put(_PAYMENT, _PAYOUT)
     await files.take()
     files.put(_PAYMENT, _PAYOUT, "")
@@ -131,7 +131,7 @@ async def test_the_same_payout_in_another_file_is_nothing_new(files: Files) -> N
         ("1543.89,THB,{at},0", f"{_KEPT} 0", f"{_KEPT} 1.00"),
     ],
 )
-async def test_another_amount_is_a_case_once_and_what_was_recorded_stands(
+async def test_a_different_amount_opens_one_case_and_the_recorded_payout_is_unchanged(
     files: Files, line: str, there: str, here: str
 ) -> None:
     await files.record("1543.89", "1.00")
@@ -145,7 +145,7 @@ async def test_another_amount_is_a_case_once_and_what_was_recorded_stands(
     assert (payout.amount, payout.fee_minor, payout.reversed_at) == ("1543.89", "100", None)
 
 
-async def test_a_payout_that_a_person_reversed_is_not_recorded_again(files: Files) -> None:
+async def test_a_manually_reversed_payout_is_not_recorded_again(files: Files) -> None:
     recorded = await files.record("1543.89")
     await files.world.perform(ReverseGatewayPayout(payout_id=recorded.id, note="it never came"))
     files.put(_PAYMENT, _PAYOUT)
@@ -157,7 +157,7 @@ async def test_a_payout_that_a_person_reversed_is_not_recorded_again(files: File
     assert (sums.lines, sums.records, sums.gateway, sums.service) == (1, 0, "1543.89", "0")
 
 
-async def test_a_payout_of_a_merchants_own_account_is_the_merchants(
+async def test_a_payout_of_a_merchants_own_account_belongs_to_the_merchant(
     files: Files, world: World
 ) -> None:
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
@@ -167,14 +167,14 @@ async def test_a_payout_of_a_merchants_own_account_is_the_merchants(
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_a_file_of_payouts_alone_lacks_no_payment(files: Files) -> None:
+async def test_a_file_with_only_payouts_reports_no_missing_payments(files: Files) -> None:
     files.put(_PAYOUT, "payout,po_2,,7,JPY,2100-01-01T00:00:00Z,")
     run = await files.take()
     assert (run.status, run.lines, run.opened) == ("matched", 2, 0)
     assert {payout.reference for payout in await files.payouts()} == {"po_1", "po_2"}
 
 
-async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
+async def test_an_invalid_payout_fails_the_run_with_its_line_number(
     files: Files, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put(_PAYOUT, _PAYMENT, _PAYOUT)
@@ -191,7 +191,7 @@ async def test_what_is_no_payout_of_the_account_fails_the_run_in_one_line(
     assert await files.payouts() == []
 
 
-async def test_payouts_are_recorded_with_the_end_of_the_run_or_not_at_all(
+async def test_payouts_are_recorded_only_if_the_run_completes(
     files: Files, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     files.put(_PAYMENT, _PAYOUT)
@@ -211,7 +211,7 @@ async def test_payouts_are_recorded_with_the_end_of_the_run_or_not_at_all(
     assert len(await files.payouts()) == 1
 
 
-async def test_two_files_with_the_same_payouts_at_once_record_each_once(
+async def test_concurrent_files_with_the_same_payouts_record_each_payout_once(
     files: Files, world: World
 ) -> None:
     lines = [_PAYOUT.replace("po_1", f"po_{number}") for number in range(20)]
@@ -226,7 +226,7 @@ async def test_two_files_with_the_same_payouts_at_once_record_each_once(
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
+async def test_a_different_payout_recorded_during_the_comparison_stays_and_opens_a_case(
     files: Files, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     find_latest = gateway_payout_store.find_latest
@@ -249,9 +249,7 @@ async def test_what_a_person_records_meanwhile_otherwise_stands_and_is_a_case(
     assert subject.endswith(f": different, 1543.89 THB {fee} there, 1.00 THB {fee} here")
 
 
-async def test_the_file_that_the_documentation_shows_is_recorded(
-    files: Files, world: World
-) -> None:
+async def test_the_file_in_the_documentation_is_recorded(files: Files, world: World) -> None:
     page = (Path(__file__).parents[2] / "docs" / "operate" / "reconciliation.md").read_text()
     shown = page.partition("### Payouts in a file")[2].split("```")[1]
     _, header, *lines = shown.strip().splitlines()

@@ -103,7 +103,7 @@ def _counts(found: ReconciliationResult) -> dict[str, tuple[int, ...]]:
     }
 
 
-async def test_what_both_have_is_no_difference(world: World, write: Write) -> None:
+async def test_matching_records_are_not_differences(world: World, write: Write) -> None:
     await _paid(world, "cap-a")
     [first, second] = await _refunded(world, "back-1", GatewayRefundState.DONE)
     [paid] = await world.rows("SELECT reference FROM capture WHERE reference <> 'cap-a'")
@@ -120,7 +120,7 @@ async def test_what_both_have_is_no_difference(world: World, write: Write) -> No
     assert first != second
 
 
-async def test_a_refund_that_its_gateway_has_done_twice_is_a_difference(
+async def test_a_refund_that_the_gateway_made_twice_is_a_difference(
     world: World, write: Write
 ) -> None:
     [first, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
@@ -133,7 +133,7 @@ async def test_a_refund_that_its_gateway_has_done_twice_is_a_difference(
     assert said.endswith("ours is SUCCEEDED")
 
 
-async def test_each_difference_is_told_and_becomes_one_case(world: World, write: Write) -> None:
+async def test_each_difference_is_reported_and_opens_one_case(world: World, write: Write) -> None:
     for reference in ("cap-less", "cap-yen", "cap-lost"):
         await _paid(world, reference)
     made = await _refunded(world, "back-1", GatewayRefundState.DONE)
@@ -168,9 +168,7 @@ async def test_each_difference_is_told_and_becomes_one_case(world: World, write:
     ]
 
 
-async def test_money_in_a_currency_that_nobody_asks_for_is_counted_in_its_own_minor_unit(
-    world: World, write: Write
-) -> None:
+async def test_every_currency_is_compared_in_its_own_minor_unit(world: World, write: Write) -> None:
     for reference, amount_minor, currency in (
         ("cap-same", 1_250, "SGD"),
         ("cap-less", 1_250, "SGD"),
@@ -193,7 +191,9 @@ async def test_money_in_a_currency_that_nobody_asks_for_is_counted_in_its_own_mi
     assert _counts(found)["payment"] == (4, 2, 1, 1, 1)
 
 
-async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> None:
+async def test_a_case_references_the_known_payment_refund_and_merchant(
+    world: World, write: Write
+) -> None:
     payment = await _paid(world, "cap-1")
     [refund, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
     await _reconcile(world, write(f"refund,back-1,,1.00,THB,{_AT}"))
@@ -209,7 +209,7 @@ async def test_a_case_names_what_is_known_of_it(world: World, write: Write) -> N
     assert ids.format_id(ids.REFUND, refund) in {item.refund_id for item in shown}
 
 
-async def test_the_same_file_again_opens_nothing_whatever_was_closed(
+async def test_repeating_a_file_opens_no_case_even_if_a_case_was_closed(
     world: World, write: Write
 ) -> None:
     await _paid(world, "cap-1")
@@ -227,7 +227,7 @@ async def test_the_same_file_again_opens_nothing_whatever_was_closed(
     assert (await _reconcile(world, later)).opened == 1
 
 
-async def test_only_what_is_applied_is_in_the_audit_log_and_never_the_lines(
+async def test_only_applied_files_are_in_the_audit_log_without_their_lines(
     world: World, write: Write
 ) -> None:
     path = write(f"payment,cap-secret,,1.00,THB,{_AT}")
@@ -243,7 +243,7 @@ async def test_only_what_is_applied_is_in_the_audit_log_and_never_the_lines(
     assert str(path.parent) not in told
 
 
-async def test_a_gateway_is_asked_at_once_about_a_session_that_it_was_paid_for(
+async def test_a_session_that_the_file_reports_as_paid_is_inquired_about_immediately(
     world: World, write: Write
 ) -> None:
     ours = (await world.select(await world.create())).session
@@ -272,7 +272,7 @@ async def test_a_gateway_is_asked_at_once_about_a_session_that_it_was_paid_for(
     }
 
 
-async def test_a_session_of_another_account_is_nobodys(world: World, write: Write) -> None:
+async def test_a_session_of_another_account_is_not_matched(world: World, write: Write) -> None:
     session = (await world.select(await world.create())).session
     other = await world.add_account("http://other.test", signing_secret="x")
     path = write(f"payment,cap-1,{session.id},1590.00,THB,{_AT}")
@@ -281,7 +281,9 @@ async def test_a_session_of_another_account_is_nobodys(world: World, write: Writ
     assert await world.rows("SELECT FROM money_case WHERE session_id IS NULL")
 
 
-async def test_a_refund_that_we_wait_for_is_asked_about_at_once(world: World, write: Write) -> None:
+async def test_a_pending_refund_in_the_file_is_inquired_about_immediately(
+    world: World, write: Write
+) -> None:
     [refund, _] = await _refunded(world, "back-1", GatewayRefundState.PENDING)
     await refund_store.schedule_inquiry(world.database, refund, 3600, inquiries=1)
     [paid] = await world.rows("SELECT reference FROM capture")
@@ -294,7 +296,7 @@ async def test_a_refund_that_we_wait_for_is_asked_about_at_once(world: World, wr
     assert await world.rows("SELECT FROM refund WHERE id = $1 AND next_at <= clock()", refund)
 
 
-async def test_what_the_file_may_lack_is_looked_for_in_its_period_alone(
+async def test_missing_records_are_searched_only_in_the_period_of_the_file(
     world: World, write: Write
 ) -> None:
     moments = [datetime(2026, 11, 21, 8, minute, tzinfo=UTC) for minute in (0, 4, 6, 30, 31)]
@@ -321,7 +323,7 @@ async def test_what_the_file_may_lack_is_looked_for_in_its_period_alone(
     assert await lost(since=moments[4] + timedelta(days=1), until=_FAR_AWAY) == []
 
 
-async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
+async def test_each_account_has_its_own_references(world: World, write: Write) -> None:
     other = await world.add_account("http://other.test", signing_secret="x")
     await _paid(world, "cap-1")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
@@ -375,7 +377,7 @@ async def test_an_account_has_its_own_names(world: World, write: Write) -> None:
         (f"payment,{4_000 * 'x'},,1.00,THB,{{at}}", "the line is longer than 4000 characters"),
     ],
 )
-def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: str) -> None:
+def test_an_invalid_line_is_reported_with_its_number(write: Write, line: str, problem: str) -> None:
     path = write(f"payment,fine,,1.00,THB,{_AT}", line.format(at=_AT, long=201 * "x"))
     with pytest.raises(InvalidProviderFileError) as bad:
         list(open_provider_file(path).read())
@@ -399,7 +401,9 @@ def test_a_bad_line_is_told_with_its_number(write: Write, line: str, problem: st
         ("payout,a,,1.00,THB,{at},0.001", "fee of a payout in THB must have at most 2 decimals"),
     ],
 )
-def test_a_bad_line_of_a_file_with_fees_is_told(write: Write, line: str, problem: str) -> None:
+def test_an_invalid_line_of_a_file_with_fees_is_reported(
+    write: Write, line: str, problem: str
+) -> None:
     fine = (f"payment,fine,,1.00,THB,{_AT},", f"payout,fine,,1.000,THB,{_AT},0.10")
     path = write(*fine, line.format(at=_AT), header=f"{_HEADER},fee")
     with pytest.raises(InvalidProviderFileError) as bad:
@@ -409,7 +413,7 @@ def test_a_bad_line_of_a_file_with_fees_is_told(write: Write, line: str, problem
     assert problem in told
 
 
-def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
+def test_only_the_first_of_many_invalid_lines_are_reported(write: Write) -> None:
     path = write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000])
     with pytest.raises(InvalidProviderFileError) as bad:
         list(open_provider_file(path).read())
@@ -419,7 +423,7 @@ def test_of_many_bad_lines_the_first_are_told(write: Write) -> None:
     )
 
 
-def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
+def test_an_invalid_file_is_reported(write: Write, tmp_path: Path) -> None:
     header = (
         "line 1: the header must be type,reference,our_reference,amount,currency,at, "
         "optionally followed by fee"
@@ -441,7 +445,7 @@ def test_what_is_no_such_file_is_told(write: Write, tmp_path: Path) -> None:
         assert problem in bad.value.problems[0], path
 
 
-def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
+def test_a_file_written_by_a_spreadsheet_is_accepted(tmp_path: Path) -> None:
     path = tmp_path / "excel.csv"
     path.write_bytes(f"\ufeff{_HEADER}\r\npayment,é,,1.00,THB,{_AT}\r\n".encode())
     [line] = open_provider_file(path).read()
@@ -450,14 +454,14 @@ def test_what_a_spreadsheet_writes_is_read(tmp_path: Path) -> None:
     assert line.reference == "é"
 
 
-def test_blank_lines_are_ignored_also_before_the_header(write: Write) -> None:
+def test_blank_lines_are_ignored_even_before_the_header(write: Write) -> None:
     blank = ["", "   ", ",,,,,", "\t"]
     lines = [_HEADER, *blank, f"payment,a,,1.00,THB,{_AT}", *blank, f"payment,b,,1.00,THB,{_AT}"]
     read = list(open_provider_file(write(*blank[1:], *lines, *blank, header="")).read())
     assert [line.reference for line in read if isinstance(line, ProviderFileLine)] == ["a", "b"]
 
 
-async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
+async def test_a_file_with_a_duplicate_line_is_rejected_without_changes(
     world: World, write: Write
 ) -> None:
     path = write(
@@ -473,7 +477,7 @@ async def test_a_line_that_comes_twice_refuses_the_file_and_nothing_is_written(
     assert await world.perform(ListAuditEntries(of="reconcile")) == []
 
 
-async def test_a_file_that_changes_while_it_is_read_is_refused(world: World, write: Write) -> None:
+async def test_a_file_that_changes_during_the_read_is_refused(world: World, write: Write) -> None:
     comparison = _comparison(write(f"payment,cap-1,,1.00,THB,{_AT}"))
     write(f"payment,cap-1,,9.00,THB,{_AT}")
     with pytest.raises(InvalidProviderFileError, match="changed while it was being read"):
@@ -481,7 +485,7 @@ async def test_a_file_that_changes_while_it_is_read_is_refused(world: World, wri
     assert await world.perform(ListCases(status="ALL")) == []
 
 
-async def test_what_cannot_be_compared_is_refused(world: World, write: Write) -> None:
+async def test_an_unknown_account_or_missing_period_is_refused(world: World, write: Write) -> None:
     await offer_tokens(world)
     path = write(f"payment,cap-1,,1.00,THB,{_AT}")
     for more, words in (
@@ -500,7 +504,7 @@ async def test_what_cannot_be_compared_is_refused(world: World, write: Write) ->
     assert (await _compare(world, empty)).difference_count == 0
 
 
-async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
+async def test_payouts_are_reported_by_the_comparison_and_recorded_when_applied(
     world: World, write: Write
 ) -> None:
     await _paid(world, "cap-1")
@@ -526,7 +530,7 @@ async def test_payouts_are_recorded_when_the_file_is_applied_and_told_before(
     assert json.dumps(last.details).count("po_1") == 0
 
 
-async def test_a_payout_that_we_have_otherwise_is_a_difference_and_a_case_when_applied(
+async def test_a_different_payout_is_a_difference_and_opens_a_case_when_applied(
     world: World, write: Write
 ) -> None:
     path = write(f"payout,po_1,,1.00,THB,{_AT}")
@@ -541,7 +545,7 @@ async def test_a_payout_that_we_have_otherwise_is_a_difference_and_a_case_when_a
     assert [case.subject for case in await world.perform(ListCases())] == [told]
 
 
-async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
+async def test_payouts_need_an_account_if_the_provider_has_several(
     world: World, write: Write
 ) -> None:
     other = await world.add_account("http://other.test", signing_secret="x")
@@ -554,9 +558,7 @@ async def test_payouts_of_several_accounts_are_refused_until_theirs_is_named(
     assert payout.account_id == other
 
 
-async def test_what_a_test_account_took_is_looked_for_in_no_file(
-    world: World, write: Write
-) -> None:
+async def test_captures_of_test_accounts_are_not_compared(world: World, write: Write) -> None:
     account = AddAccount(
         provider="fake",
         base_url="http://gateway.test",
@@ -578,7 +580,7 @@ async def test_what_a_test_account_took_is_looked_for_in_no_file(
             await perform(world, path, provider="test")
 
 
-async def test_the_file_of_something_else_opens_no_cases(
+async def test_a_file_with_too_many_differences_opens_no_cases(
     world: World, write: Write, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(difference_cases, "DIFFERENCES_MAX", 2)
@@ -590,7 +592,9 @@ async def test_the_file_of_something_else_opens_no_cases(
 
 
 @pytest.mark.full
-async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path: Path) -> None:
+async def test_a_long_file_is_not_loaded_into_memory_as_a_whole(
+    world: World, tmp_path: Path
+) -> None:
     count = 30_000
     path = tmp_path / "long.csv"
     with path.open("w") as out:
@@ -611,7 +615,7 @@ async def test_a_long_file_is_never_in_memory_as_a_whole(world: World, tmp_path:
     assert most < 3 * path.stat().st_size  # all lines at once are six times as much
 
 
-async def test_a_file_that_is_read_slowly_keeps_its_transaction(
+async def test_the_transaction_of_a_slowly_read_file_does_not_time_out(
     world: World, tmp_path: Path
 ) -> None:
     path = tmp_path / "slow.csv"
@@ -636,6 +640,6 @@ async def test_a_file_that_is_read_slowly_keeps_its_transaction(
     assert _counts(found)["payment"] == (1_000, 0, 0, 1_000, 0)
 
 
-def test_a_file_is_told_without_its_place() -> None:
+def test_the_repr_of_a_file_does_not_contain_its_path() -> None:
     file = ProviderFile(path=Path("/somewhere"), sha256="00")
     assert "somewhere" not in repr(file)

@@ -129,7 +129,7 @@ async def store(server: str) -> AsyncIterator[Store]:
         ),
     ],
 )
-def test_a_request_is_signed_as_in_the_examples_that_aws_publishes(
+def test_signatures_match_the_examples_published_by_aws(
     path: str, query: dict[str, str], headers: dict[str, str], signature: str
 ) -> None:
     signed = sign_get(
@@ -139,7 +139,7 @@ def test_a_request_is_signed_as_in_the_examples_that_aws_publishes(
 
 
 @pytest.mark.parametrize("key", ["1/a file.csv", "1/結算+50%.csv", "1/~a=b&c.csv"])
-def test_keys_and_queries_of_any_letters_are_signed_as_aws_signs_them(
+def test_signatures_of_special_characters_match_the_aws_library(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     from botocore.auth import S3SigV4Auth
@@ -165,7 +165,7 @@ def test_keys_and_queries_of_any_letters_are_signed_as_aws_signs_them(
     assert ours["Authorization"] == of_theirs
 
 
-async def test_files_of_a_bucket_are_compared_once(world: World, store: Store) -> None:
+async def test_files_in_a_bucket_are_compared_once(world: World, store: Store) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference="cap-1"))
@@ -185,7 +185,7 @@ async def test_files_of_a_bucket_are_compared_once(world: World, store: Store) -
     )
 
 
-async def test_all_pages_of_a_list_are_read_below_a_prefix(store: Store) -> None:
+async def test_all_pages_of_files_under_a_prefix_are_read(store: Store) -> None:
     names = ["a.csv", "b c.csv", "結算+50%.csv", "d.csv", "e.csv"]
     for name in names:
         await store.put(f"gate+ways/1/{name}", LINE)
@@ -202,7 +202,7 @@ async def test_all_pages_of_a_list_are_read_below_a_prefix(store: Store) -> None
     await source.close()
 
 
-async def test_what_was_put_over_a_file_since_it_was_listed_waits_for_the_next_look(
+async def test_a_file_overwritten_since_it_was_listed_is_read_at_the_next_listing(
     store: Store,
 ) -> None:
     await store.put("1/a.csv", LINE)
@@ -217,7 +217,7 @@ async def test_what_was_put_over_a_file_since_it_was_listed_waits_for_the_next_l
     await source.close()
 
 
-async def test_a_store_that_is_away_or_refuses_is_counted_and_asked_again(
+async def test_a_store_that_is_unreachable_or_rejects_requests_is_counted_as_failed(
     world: World, store: Store
 ) -> None:
     counter = SOURCE_FAILURES.labels("s3")
@@ -231,7 +231,7 @@ async def test_a_store_that_is_away_or_refuses_is_counted_and_asked_again(
     assert await world.perform(ListReconciliationRuns()) == []
 
 
-def test_an_address_of_a_store_needs_a_key(settings: Settings) -> None:
+def test_a_store_url_requires_a_secret_key(settings: Settings) -> None:
     given = {
         "database_url": settings.database_url,
         "pepper": settings.pepper,

@@ -221,7 +221,7 @@ async def attempts(world: World, count: int) -> list[Any]:
     return await until(made, f"{count} attempts")
 
 
-async def test_an_event_is_delivered_once_and_its_attempt_recorded(
+async def test_an_event_is_delivered_once_and_its_attempt_is_recorded(
     world: World, shop: Shop
 ) -> None:
     await happen(world)
@@ -235,7 +235,9 @@ async def test_an_event_is_delivered_once_and_its_attempt_recorded(
     assert json.loads(body)["type"] == "payment.cancelled"
 
 
-async def test_a_wake_up_does_not_wait_for_the_poll(world: World, shop: Shop) -> None:
+async def test_a_notification_triggers_delivery_before_the_next_poll(
+    world: World, shop: Shop
+) -> None:
     async with dispatching(world, poll_s=3600) as dispatcher:
         await happen(world)
         dispatcher.wake()
@@ -245,7 +247,7 @@ async def test_a_wake_up_does_not_wait_for_the_poll(world: World, shop: Shop) ->
         await are(world, delivered=2)
 
 
-async def test_a_410_ends_its_own_event_and_holds_up_no_other(world: World, shop: Shop) -> None:
+async def test_a_410_response_ends_only_its_own_event(world: World, shop: Shop) -> None:
     async def gone() -> int:
         return 410
 
@@ -260,7 +262,7 @@ async def test_a_410_ends_its_own_event_and_holds_up_no_other(world: World, shop
         await are(world, delivered=2)
 
 
-async def test_a_secret_that_cannot_be_opened_holds_up_its_own_merchant_alone(
+async def test_a_secret_that_cannot_be_decrypted_delays_only_its_own_merchant(
     world: World, shop: Shop
 ) -> None:
     async with listening(Shop()) as other:
@@ -280,7 +282,7 @@ async def test_a_secret_that_cannot_be_opened_holds_up_its_own_merchant_alone(
     assert (held["attempts"], shop.came) == (0, [])
 
 
-async def test_what_a_killed_worker_was_sending_is_sent_again_when_its_lease_ends(
+async def test_a_delivery_of_a_killed_worker_is_resent_when_its_lease_expires(
     world: World, shop: Shop, tmp_path: Path
 ) -> None:
     release = asyncio.Event()
@@ -325,7 +327,7 @@ def environment(world: World) -> dict[str, str]:
     }
 
 
-async def test_a_delivery_that_somebody_holds_costs_its_own_record_and_no_other(
+async def test_a_locked_delivery_loses_only_its_own_attempt_record(
     world: World, shop: Shop
 ) -> None:
     gate = asyncio.Event()
@@ -374,7 +376,7 @@ def resting_dispatcher(world: World, outbox: DatabaseOutbox) -> Dispatcher:
     return Dispatcher(outbox, WebhookSender(settings, time.time), windows, POLL_S)
 
 
-async def test_a_bad_record_in_a_batch_is_lost_by_itself(world: World, shop: Shop) -> None:
+async def test_only_the_invalid_record_of_a_batch_is_lost(world: World, shop: Shop) -> None:
     assert shop.url
     await happen(world, 4)
     results = await taken(world, 4)
@@ -384,7 +386,7 @@ async def test_a_bad_record_in_a_batch_is_lost_by_itself(world: World, shop: Sho
     assert len(await attempts(world, 3)) == 3
 
 
-async def test_a_delivery_that_somebody_holds_costs_no_other_record_of_its_batch(
+async def test_a_locked_delivery_does_not_affect_other_records_of_its_batch(
     world: World, shop: Shop
 ) -> None:
     assert shop.url
@@ -400,7 +402,7 @@ async def test_a_delivery_that_somebody_holds_costs_no_other_record_of_its_batch
     assert await states(world) == {"delivered": 3, "pending": 1}
 
 
-async def test_records_whose_commit_was_not_answered_are_not_stored_again(
+async def test_records_are_not_stored_again_if_the_result_of_the_commit_is_unknown(
     world: World, shop: Shop
 ) -> None:
     assert shop.url
@@ -441,7 +443,7 @@ async def not_waiting(world: World) -> bool:
     return await waiting(world) == 0
 
 
-async def test_two_dispatchers_never_send_the_same_at_once(world: World, shop: Shop) -> None:
+async def test_concurrent_dispatchers_never_send_the_same_event(world: World, shop: Shop) -> None:
     async def linger() -> int:
         await asyncio.sleep(0.005)
         return 200
@@ -454,7 +456,9 @@ async def test_two_dispatchers_never_send_the_same_at_once(world: World, shop: S
     assert shop.most_of_one == 1
 
 
-async def test_an_endpoint_gets_two_at_first_and_at_most_sixteen(world: World, shop: Shop) -> None:
+async def test_an_endpoint_gets_two_concurrent_requests_at_first_and_at_most_sixteen(
+    world: World, shop: Shop
+) -> None:
     gate = asyncio.Event()
 
     async def hold() -> int:
@@ -485,7 +489,7 @@ async def elsewhere(world: World, other: Shop) -> None:
     await until(lambda: len(other.came) > before, "the other merchant's event")
 
 
-async def test_behind_an_open_breaker_no_attempt_is_spent_and_recovery_releases_what_waited(
+async def test_an_open_circuit_prevents_attempts_and_recovery_releases_pending_events(
     world: World, shop: Shop
 ) -> None:
     shop.answer = fail
@@ -512,7 +516,7 @@ async def test_behind_an_open_breaker_no_attempt_is_spent_and_recovery_releases_
     assert len(shop.ids) == held + made
 
 
-async def test_after_thirteen_attempts_an_event_is_dead_and_a_replay_revives_it(
+async def test_an_event_is_dead_after_thirteen_attempts_and_can_be_replayed(
     world: World, shop: Shop
 ) -> None:
     shop.answer = fail
@@ -548,9 +552,7 @@ async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
         assert shop.ids == [str(missed.first_event_id)]
 
 
-async def test_while_secrets_rotate_the_old_and_the_new_one_both_verify(
-    world: World, shop: Shop
-) -> None:
+async def test_both_secrets_verify_events_during_a_rotation(world: World, shop: Shop) -> None:
     old = world.callback_secret
     rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=3600)
     new = (await world.perform(rotated)).callback_secret
@@ -566,7 +568,7 @@ async def test_while_secrets_rotate_the_old_and_the_new_one_both_verify(
     assert len(shop.came[1][2]["webhook-signature"].split()) == 1
 
 
-async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: World) -> None:
+async def test_missed_events_can_be_resent_by_time_range(world: World) -> None:
     [first] = await happen(world)
     await world.move_clock(3600)
     [second] = await happen(world)
@@ -585,7 +587,7 @@ async def test_what_was_missed_is_sent_again_by_the_time_it_happened(world: Worl
     assert (await world.perform(ResendMissedEvents(since=between))).events == 1
 
 
-async def test_merchants_that_do_not_answer_hide_no_other_however_many(
+async def test_many_unresponsive_merchants_do_not_block_a_healthy_merchant(
     world: World, shop: Shop
 ) -> None:
     await happen(world)

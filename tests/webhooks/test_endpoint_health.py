@@ -43,7 +43,7 @@ def test_an_endpoint_without_attempts_is_not_failing() -> None:
     assert describe_endpoint_health(_health(), []) == _health()
 
 
-def test_an_endpoint_fails_since_the_first_failure_after_its_last_success() -> None:
+def test_an_endpoint_has_been_failing_since_the_first_failure_after_its_last_success() -> None:
     attempts = [_attempt(1), _attempt(2), _attempt(3, "delivered"), _attempt(9)]
     health = describe_endpoint_health(_health(), attempts)
     assert health.failing_since == attempts[1].at
@@ -51,20 +51,20 @@ def test_an_endpoint_fails_since_the_first_failure_after_its_last_success() -> N
     assert health.last_success_at == attempts[2].at
 
 
-def test_an_endpoint_whose_last_attempt_succeeded_works_though_its_circuit_was_open() -> None:
+def test_an_endpoint_is_healthy_after_a_success_even_if_its_circuit_was_open() -> None:
     attempts = [_attempt(1, "delivered"), _attempt(2)]
     health = describe_endpoint_health(_health(failing_since=_NOW), attempts)
     assert (health.failing_since, health.last_failure) == (None, None)
 
 
 @pytest.mark.parametrize("minutes", [1, 60])
-def test_the_earlier_of_failure_and_open_circuit_counts(minutes: int) -> None:
+def test_failing_since_is_the_earlier_of_first_failure_and_open_circuit(minutes: int) -> None:
     opened_at = _NOW - timedelta(minutes=minutes)
     health = describe_endpoint_health(_health(failing_since=opened_at), [_attempt(5)])
     assert health.failing_since == min(opened_at, _NOW - timedelta(minutes=5))
 
 
-def test_an_older_success_than_the_recent_attempts_is_kept() -> None:
+def test_a_success_older_than_the_recent_attempts_is_reported() -> None:
     earlier = _NOW - timedelta(days=3)
     assert describe_endpoint_health(_health(earlier), [_attempt(1)]).last_success_at == earlier
 
@@ -99,7 +99,7 @@ async def pay(world: World) -> None:
     await world.report(payment, selected.session.id, captured(total, reference=str(payment.id)))
 
 
-async def test_the_database_tells_all_of_it(world: World) -> None:
+async def test_the_health_is_read_from_deliveries_attempts_and_circuit(world: World) -> None:
     async def read() -> EndpointHealth:
         return await endpoints_store.get_endpoint_health(world.database, world.merchant_id)
 

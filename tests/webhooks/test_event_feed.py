@@ -89,7 +89,7 @@ def payments_of(entries: list[dict[str, Any]]) -> list[str]:
     return [entry["event"]["data"]["payment"]["id"] for entry in entries]
 
 
-async def test_an_event_is_in_the_feed_byte_for_byte_as_it_is_sent(api: Api) -> None:
+async def test_the_feed_contains_events_byte_for_byte_as_sent(api: Api) -> None:
     await api.create(metadata={"spelled": 1.50, "by": "you"})
     created = await paid(api)
     answer = await read(api)
@@ -119,7 +119,7 @@ async def test_the_state_of_the_delivery_is_shown(api: Api) -> None:
     assert delivered == {"state": "delivered", "attempts": 2}
 
 
-async def test_a_reader_goes_on_where_it_stopped(api: Api) -> None:
+async def test_a_reader_continues_at_its_cursor(api: Api) -> None:
     empty = (await read(api)).json
     assert (empty["data"], empty["has_more"]) == ([], False)
     made = [await end(api) for _ in range(5)]
@@ -156,7 +156,7 @@ async def take_away(world: World, payment_id: str) -> None:
         await world.rows(statement.replace("$1", f"'{ids.parse_id(ids.PAYMENT, payment_id)}'"))
 
 
-async def test_an_event_committed_late_is_behind_no_cursor(api: Api) -> None:
+async def test_an_event_that_is_committed_late_is_not_skipped(api: Api) -> None:
     """Its id is older than that of an event that was read before it was committed."""
     slow, fast = await end(api), await end(api)
     await take_away(api.world, slow)
@@ -170,7 +170,7 @@ async def test_an_event_committed_late_is_behind_no_cursor(api: Api) -> None:
     assert payments_of((await read(api)).json["data"]) == [fast, slow]
 
 
-async def test_two_readers_number_one_after_the_other(api: Api) -> None:
+async def test_concurrent_readers_assign_positions_one_after_the_other(api: Api) -> None:
     """The second sees the first's numbers only because it reads them after getting the lock."""
     made = [await end(api)]
     first = await read(api)
@@ -202,7 +202,7 @@ async def _until_blocked(world: World, count: int) -> None:
     raise AssertionError("nobody waits for the lock")
 
 
-async def test_readers_and_writers_at_once_leave_no_gap_and_no_double(api: Api) -> None:
+async def test_concurrent_readers_and_writers_cause_no_gaps_or_duplicates(api: Api) -> None:
     """Eight write while three read from their own cursors; each reader sees every event once."""
     done = asyncio.Event()
 
@@ -225,13 +225,13 @@ async def test_readers_and_writers_at_once_leave_no_gap_and_no_double(api: Api) 
     assert sorted(seen[0]) == sorted(written)
 
 
-async def test_more_events_than_are_numbered_at_a_time_are_all_read(api: Api) -> None:
+async def test_more_events_than_one_numbering_batch_are_all_read(api: Api) -> None:
     await write_events(api.world, SCANNED_MAX + 30)
     entries = await read_all(api)
     assert len({entry["id"] for entry in entries}) == SCANNED_MAX + 30
 
 
-async def test_types_are_chosen_and_the_cursor_passes_by_the_others(api: Api) -> None:
+async def test_events_can_be_filtered_by_type_and_the_cursor_skips_other_types(api: Api) -> None:
     cancelled = await end(api)
     completed = (await paid(api)).json["id"]
     only = (await read(api, "?types=payment.completed")).json
@@ -243,7 +243,7 @@ async def test_types_are_chosen_and_the_cursor_passes_by_the_others(api: Api) ->
     assert none["after"] == both["after"], "nothing is looked at twice"
 
 
-async def test_what_is_not_wanted_does_not_end_the_reading(api: Api) -> None:
+async def test_a_full_batch_of_filtered_events_does_not_end_the_feed(api: Api) -> None:
     minutes_ago = (time.time_ns() // 1_000_000 >> 16) - 5
     await write_events(api.world, SCANNED_MAX + 1, id_begins=f"{minutes_ago:08x}")
     wanted = (await paid(api)).json["id"]
@@ -252,7 +252,7 @@ async def test_what_is_not_wanted_does_not_end_the_reading(api: Api) -> None:
     assert payments_of(entries) == [wanted]
 
 
-async def test_a_merchant_reads_its_own_events_alone(api: Api) -> None:
+async def test_a_merchant_reads_only_its_own_events(api: Api) -> None:
     other = await api.world.add_merchant()
     mine = await end(api)
     assert (await read(api, key=other.api_key)).json["data"] == []
@@ -262,7 +262,9 @@ async def test_a_merchant_reads_its_own_events_alone(api: Api) -> None:
     assert refusal(refused) == (400, "BAD_REQUEST")
 
 
-async def test_who_reads_first_gets_thirty_days_and_who_goes_on_gets_everything(api: Api) -> None:
+async def test_a_new_reader_gets_thirty_days_and_a_continuing_reader_gets_everything(
+    api: Api,
+) -> None:
     await write_events(api.world, 2, id_begins="00000000")
     empty = (await read(api)).json
     assert (empty["data"], empty["has_more"]) == ([], False), "older than what a first reader gets"
@@ -273,7 +275,7 @@ async def test_who_reads_first_gets_thirty_days_and_who_goes_on_gets_everything(
     assert payments_of((await read(api, f"?after={empty['after']}")).json["data"]) == [recent]
 
 
-async def test_a_cursor_of_a_future_that_was_lost_is_refused(api: Api) -> None:
+async def test_a_cursor_from_before_a_database_restore_is_refused(api: Api) -> None:
     """After a restore of the database, the numbers are assigned again to other events."""
     await end(api)
     answer = (await read(api)).json
@@ -293,11 +295,11 @@ async def test_a_cursor_of_a_future_that_was_lost_is_refused(api: Api) -> None:
         *("limit=0", "limit=101", "limit=x"),
     ],
 )
-async def test_what_cannot_be_read_is_refused(api: Api, query: str) -> None:
+async def test_invalid_query_parameters_are_refused(api: Api, query: str) -> None:
     assert refusal(await read(api, f"?{query}")) == (400, "BAD_REQUEST")
 
 
-async def test_who_waits_is_answered_when_an_event_comes(api: Api) -> None:
+async def test_a_waiting_request_is_answered_when_an_event_occurs(api: Api) -> None:
     start = (await read(api)).json["after"]
     waiting = asyncio.create_task(read(api, f"?wait=25&after={start}"))
     await _until_subscribed(api)
@@ -305,7 +307,7 @@ async def test_who_waits_is_answered_when_an_event_comes(api: Api) -> None:
     assert payments_of((await waiting).json["data"]) == [made]
 
 
-async def test_who_waits_for_one_type_waits_on_through_the_others(api: Api) -> None:
+async def test_a_request_that_waits_for_one_type_ignores_other_types(api: Api) -> None:
     waiting = asyncio.create_task(read(api, "?wait=25&types=payment.completed"))
     await _until_subscribed(api)
     await end(api)
@@ -313,12 +315,12 @@ async def test_who_waits_for_one_type_waits_on_through_the_others(api: Api) -> N
     assert payments_of((await waiting).json["data"]) == [made]
 
 
-async def test_a_wait_ends_with_its_time(api: Api) -> None:
+async def test_a_wait_ends_after_the_requested_time(api: Api) -> None:
     answer = await read(api, "?wait=1")
     assert (answer.status, answer.json["data"], answer.json["has_more"]) == (200, [], False)
 
 
-async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
+async def test_waiting_requests_hold_no_connection_and_are_limited(api: Api) -> None:
     """More requests wait than there are database connections, but others are still served."""
     held = api.world.service.settings.database_connections_max
     merchants = [await api.world.add_merchant(f"Shop {number}") for number in range(held // 4)]
@@ -335,7 +337,9 @@ async def test_who_waits_holds_no_connection_and_is_bounded(api: Api) -> None:
         await _until_subscribed(api, 0)
 
 
-async def test_who_waits_leaves_its_place_to_others(settings: Settings, world: World) -> None:
+async def test_waiting_requests_do_not_count_against_the_request_limit(
+    settings: Settings, world: World
+) -> None:
     """With a limit of one pending request, four can still wait for an event."""
     narrow = settings.model_copy(update={"requests_max": 1, "request_wait_s": PATIENCE_S})
     async with serving_api(narrow, world) as narrow_api:
@@ -355,7 +359,7 @@ async def _until_subscribed(api: Api, count: int = 1) -> None:
         await asyncio.sleep(0.01)
 
 
-async def test_an_event_is_sent_again(api: Api) -> None:
+async def test_an_event_can_be_replayed(api: Api) -> None:
     await end(api)
     [entry] = (await read(api)).json["data"]
     answer = await replay(api, entry["id"])
@@ -369,7 +373,7 @@ async def test_an_event_is_sent_again(api: Api) -> None:
     assert again["event"] == entry["event"], "in its place, and not as another event"
 
 
-async def test_events_of_others_and_none_are_not_found(api: Api) -> None:
+async def test_foreign_and_unknown_events_cannot_be_replayed(api: Api) -> None:
     other = await api.world.add_merchant()
     await end(api)
     [entry] = (await read(api)).json["data"]
@@ -378,7 +382,7 @@ async def test_events_of_others_and_none_are_not_found(api: Api) -> None:
     assert await api.world.rows("SELECT FROM delivery WHERE state = 'pending'") == []
 
 
-async def test_the_feed_has_all_of_a_long_outage_once(api: Api) -> None:
+async def test_after_an_outage_the_feed_returns_every_event_once(api: Api) -> None:
     """After an outage, a merchant's server continues reading, and recognises events by their id."""
     handled: dict[str, str] = {}
     cursor = ""

@@ -22,7 +22,7 @@ def test_a_healthy_merchant_waits_under_a_second_while_others_hang(share):
     assert waits.worst < 5.0
 
 
-def test_it_holds_with_few_sockets_once_the_hanging_are_known():
+def test_a_healthy_merchant_waits_under_a_second_with_few_sockets_after_a_warm_up():
     waits = _simulate(
         EndpointWindows, endpoints=200, hanging=0.5, sockets=256, lasting_s=90, warm_up_s=20
     )
@@ -30,19 +30,19 @@ def test_it_holds_with_few_sockets_once_the_hanging_are_known():
 
 
 @pytest.mark.parametrize("attempt_s", [0.0, DEADLINE_S])
-def test_a_merchant_that_was_down_for_a_minute_is_healed_within_three(attempt_s):
+def test_all_events_are_delivered_within_three_minutes_of_a_one_minute_outage(attempt_s):
     """After refused connections and after hangs, a success makes all held deliveries due."""
     delivered = _recover(down_s=60.0, attempt_s=attempt_s, events=120)
     assert len(delivered) == 120
     assert max(delivered) < 60.0 + 180.0
 
 
-def test_one_pool_for_all_would_fail_this_test():
+def test_with_a_shared_pool_healthy_merchants_would_wait_too_long():
     waits = _simulate(_OnePool, endpoints=200, hanging=0.5, sockets=500, lasting_s=60)
     assert waits.p99 > 10.0
 
 
-def test_a_window_without_a_share_for_suspects_would_fail_it_too():
+def test_without_a_suspect_share_healthy_merchants_would_wait_too_long():
     waits = _simulate(_WindowOnly, endpoints=200, hanging=0.5, sockets=256, lasting_s=60)
     assert waits.p99 > 5.0
 

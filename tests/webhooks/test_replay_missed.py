@@ -62,7 +62,7 @@ async def test_no_transaction_makes_more_than_a_thousand_events_due(world: World
     assert again == ReplayedEvents(events=0, first_event_id=None, last_event_id=None)
 
 
-async def test_a_dry_run_counts_events_and_merchants_and_replays_none(world: World) -> None:
+async def test_a_dry_run_counts_events_and_merchants_without_replaying(world: World) -> None:
     await miss(world, 5)
     [row] = await world.rows(
         "SELECT min(occurred_at) AS oldest, max(occurred_at) AS newest FROM event"
@@ -74,7 +74,7 @@ async def test_a_dry_run_counts_events_and_merchants_and_replays_none(world: Wor
     assert "pending" not in await states(world)
 
 
-async def test_of_two_who_replay_at_once_each_event_is_replayed_by_one(world: World) -> None:
+async def test_concurrent_replays_replay_each_event_once(world: World) -> None:
     await miss(world)
     replay = ResendMissedEvents(merchant_id=world.merchant_id)
     first, second = await asyncio.gather(world.perform(replay), world.perform(replay))
@@ -82,7 +82,7 @@ async def test_of_two_who_replay_at_once_each_event_is_replayed_by_one(world: Wo
     assert await states(world) == {"pending": COUNT}
 
 
-async def test_an_event_that_is_missed_again_meanwhile_is_not_replayed_without_end(
+async def test_an_event_that_is_missed_again_during_the_replay_is_replayed_only_once(
     world: World,
 ) -> None:
     """Without a callback URL, every event is skipped as soon as it is due."""

@@ -19,18 +19,18 @@ def test_there_is_no_attempt_after_the_thirteenth():
     assert compute_retry_wait_s(13, 60, MIDDLE) is None
 
 
-def test_a_merchant_that_was_away_for_a_minute_is_healed_in_under_three_and_a_half():
+def test_the_first_four_attempts_take_less_than_three_and_a_half_minutes():
     latest = [compute_retry_wait_s(made, None, 0.999_999) for made in range(4)]
     assert sum(latest) < 60 * 3.5
 
 
 @given(made=st.integers(1, ATTEMPTS_MAX - 1), chance=st.floats(0, 1, exclude_max=True))
-def test_jitter_stays_within_a_fifth_either_way(made, chance):
+def test_jitter_is_at_most_twenty_percent(made, chance):
     wait = compute_retry_wait_s(made, None, chance)
     assert 0.8 * WAITS_S[made] <= wait <= 1.2 * WAITS_S[made]
 
 
-def test_jitter_reaches_both_ends():
+def test_jitter_reaches_both_limits():
     assert compute_retry_wait_s(2, None, 0.0) == pytest.approx(24)
     assert compute_retry_wait_s(2, None, 0.999_999) == pytest.approx(36, abs=0.001)
 
@@ -46,5 +46,5 @@ def test_jitter_reaches_both_ends():
         (12, 60, 24 * 3600),
     ],
 )
-def test_retry_after_is_honoured_within_limits(made, retry_after_s, expected):
+def test_retry_after_is_respected_within_limits(made, retry_after_s, expected):
     assert compute_retry_wait_s(made, retry_after_s, 0.0) == expected

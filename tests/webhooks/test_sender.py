@@ -37,7 +37,7 @@ async def sender():
         await item.close()
 
 
-async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender, endpoint):
+async def test_a_delivery_follows_standard_webhooks_and_verifies(sender, endpoint):
     async with endpoint(OK) as merchant:
         delivery = _delivery(merchant.url)
         attempt = await sender().send(delivery)
@@ -58,7 +58,7 @@ async def test_a_delivery_arrives_as_standard_webhooks_says_and_verifies(sender,
         assert Webhook(encode_secret(key)).verify(body, headers) == json.loads(BODY)
 
 
-async def test_each_attempt_has_its_own_time_and_signature_under_one_id(sender, endpoint):
+async def test_each_attempt_has_a_new_timestamp_and_signature_but_the_same_id(sender, endpoint):
     times = iter([1_700_000_000.9, 1_700_000_060.1])
     async with endpoint(OK) as merchant:
         one = sender(clock=lambda: next(times))
@@ -71,7 +71,7 @@ async def test_each_attempt_has_its_own_time_and_signature_under_one_id(sender, 
     assert first["webhook-signature"] != second["webhook-signature"]
 
 
-async def test_connections_are_reused_and_cookies_are_not_kept(sender, endpoint):
+async def test_connections_are_reused_and_cookies_are_not_stored(sender, endpoint):
     answer = b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n"
     async with endpoint(answer) as merchant:
         one = sender()
@@ -82,7 +82,9 @@ async def test_connections_are_reused_and_cookies_are_not_kept(sender, endpoint)
 
 
 @pytest.mark.parametrize("status", [400, 401, 404, 422, 500, 502, 503])
-async def test_an_error_status_is_a_failure_with_the_start_of_its_answer(sender, endpoint, status):
+async def test_an_error_status_is_a_failure_and_the_response_body_is_stored(
+    sender, endpoint, status
+):
     answer = b"HTTP/1.1 %d No\r\nContent-Length: 4\r\n\r\noops" % status
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
@@ -94,7 +96,7 @@ async def test_an_error_status_is_a_failure_with_the_start_of_its_answer(sender,
     assert (attempt.answer, attempt.detail, attempt.is_gone) == ("oops", f"HTTP {status}", False)
 
 
-async def test_410_says_gone(sender, endpoint):
+async def test_a_410_response_marks_the_endpoint_as_gone(sender, endpoint):
     async with endpoint(b"HTTP/1.1 410 Gone\r\nContent-Length: 0\r\n\r\n") as merchant:
         attempt = await sender().send(_delivery(merchant.url))
     assert attempt.is_gone
@@ -128,7 +130,9 @@ async def test_retry_after_is_read_from_429_and_503(sender, endpoint, status, va
 
 
 @pytest.mark.parametrize("status", [300, 301, 302, 303, 304, 307, 308])
-async def test_a_redirect_is_not_followed_and_only_its_host_is_told(sender, endpoint, trap, status):
+async def test_a_redirect_is_not_followed_and_only_its_host_is_reported(
+    sender, endpoint, trap, status
+):
     location = f"http://127.0.0.1:{trap.port}/path?token=secret".encode()
     answer = b"HTTP/1.1 %d Moved\r\nLocation: %s\r\nContent-Length: 0\r\n\r\n" % (status, location)
     async with endpoint(answer) as merchant:
@@ -143,21 +147,21 @@ async def test_a_redirect_is_not_followed_and_only_its_host_is_told(sender, endp
 
 
 @pytest.mark.parametrize("location", [b"", b"/there", b"http://[::1", b"\xff\xfe", b"http:// /"])
-async def test_a_redirect_to_an_odd_place_is_a_redirect_still(sender, endpoint, location):
+async def test_a_redirect_with_an_invalid_location_is_still_a_redirect(sender, endpoint, location):
     answer = b"HTTP/1.1 302 Moved\r\nLocation: " + location + b"\r\nContent-Length: 0\r\n\r\n"
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
     assert attempt.outcome is AttemptOutcome.REDIRECT
 
 
-async def test_silence_ends_at_the_deadline(sender, endpoint):
+async def test_a_missing_response_times_out_at_the_deadline(sender, endpoint):
     async with endpoint(b"") as merchant:
         attempt = await sender(webhook_timeout_s=0.1).send(_delivery(merchant.url))
     assert attempt.outcome is AttemptOutcome.TIMEOUT
     assert 100 <= attempt.duration_ms < 2000
 
 
-async def test_a_body_that_drips_without_end_ends_at_the_same_deadline(sender, endpoint):
+async def test_a_slow_endless_body_is_cut_off_at_the_deadline(sender, endpoint):
     async def drip(writer):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 1000\r\n\r\n")
         while not writer.is_closing():
@@ -171,7 +175,7 @@ async def test_a_body_that_drips_without_end_ends_at_the_same_deadline(sender, e
     assert attempt.duration_ms < 2000
 
 
-async def test_interim_answers_without_end_end_at_the_deadline(sender, endpoint):
+async def test_endless_interim_responses_time_out_at_the_deadline(sender, endpoint):
     async def interim(writer):
         while not writer.is_closing():
             writer.write(b"HTTP/1.1 102 Processing\r\n\r\n")
@@ -183,7 +187,7 @@ async def test_interim_answers_without_end_end_at_the_deadline(sender, endpoint)
     assert attempt.outcome is AttemptOutcome.TIMEOUT
 
 
-async def test_a_name_that_does_not_resolve_in_time_is_a_timeout(sender):
+async def test_a_slow_dns_lookup_is_a_timeout(sender):
     async def never(_host):
         await asyncio.Event().wait()
         return []
@@ -196,7 +200,7 @@ async def test_a_name_that_does_not_resolve_in_time_is_a_timeout(sender):
     )
 
 
-async def test_a_connection_that_does_not_open_in_time_is_a_timeout(sender, trap):
+async def test_a_slow_connection_attempt_is_a_timeout(sender, trap):
     # A full queue of a listener that accepts nothing leaves further connections unanswered.
     with trap.stuffed():
         one = sender(webhook_connect_timeout_s=0.1)
@@ -204,7 +208,7 @@ async def test_a_connection_that_does_not_open_in_time_is_a_timeout(sender, trap
     assert (attempt.outcome, attempt.detail) == (AttemptOutcome.TIMEOUT, "the connection timed out")
 
 
-async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap):
+async def test_an_unknown_host_name_and_a_closed_port_are_connect_errors(sender, trap):
     async def nothing(_host):
         return []
 
@@ -218,7 +222,7 @@ async def test_an_unknown_name_and_a_closed_port_are_connect_errors(sender, trap
     assert (closed.outcome, closed.detail) == (AttemptOutcome.CONNECT_ERROR, "connection refused")
 
 
-async def test_an_endless_body_is_read_to_the_limit_then_closed(sender, endpoint):
+async def test_an_endless_body_is_read_up_to_the_limit_and_closed(sender, endpoint):
     sent = 0
 
     async def endless(writer):
@@ -236,7 +240,7 @@ async def test_an_endless_body_is_read_to_the_limit_then_closed(sender, endpoint
     assert sent < 64 * 1024 * 1024
 
 
-async def test_a_compressed_answer_is_not_inflated(sender, endpoint):
+async def test_a_compressed_response_is_not_decompressed(sender, endpoint):
     packed = gzip.compress(b"\0" * 10_000_000)
     head = b"HTTP/1.1 200 OK\r\nContent-Encoding: gzip\r\nContent-Length: %d\r\n\r\n" % len(packed)
     async with endpoint(head + packed) as merchant:
@@ -245,7 +249,7 @@ async def test_a_compressed_answer_is_not_inflated(sender, endpoint):
     assert attempt.answer.startswith("\x1f\ufffd\x08")
 
 
-async def test_an_answer_that_is_no_text_is_kept_as_postgresql_can(sender, endpoint):
+async def test_a_binary_response_is_stored_as_text_that_postgresql_accepts(sender, endpoint):
     answer = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\n\x00\xffok"
     async with endpoint(answer) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
@@ -271,7 +275,7 @@ async def test_an_answer_that_is_no_text_is_kept_as_postgresql_can(sender, endpo
         b"",
     ],
 )
-async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
+async def test_an_invalid_http_response_is_a_failure(sender, endpoint, answer):
     async def then_close(writer):
         writer.write(answer)
         writer.write_eof()
@@ -311,7 +315,9 @@ async def test_what_is_no_proper_answer_is_a_failure(sender, endpoint, answer):
 @pytest.mark.parametrize(
     "line", [b"200 OK", b"201 ", b"202", b"204 No Content", b"204", b"299 Odd", b"205 Reset"]
 )
-async def test_a_2xx_status_line_counts_whatever_follows_it(sender, endpoint, line, rest):
+async def test_a_2xx_status_line_counts_as_delivered_regardless_of_the_rest(
+    sender, endpoint, line, rest
+):
     async def then_close(writer):
         writer.write(b"HTTP/1.1 " + line + b"\r\n" + rest)
         writer.write_eof()
@@ -324,9 +330,7 @@ async def test_a_2xx_status_line_counts_whatever_follows_it(sender, endpoint, li
 @pytest.mark.parametrize(
     "length", [b"", b"Content-Length: 2\r\n", b"Transfer-Encoding: chunked\r\n"]
 )
-async def test_a_204_with_a_body_counts_and_the_next_event_is_sent_as_well(
-    sender, endpoint, length
-):
+async def test_a_204_response_with_a_body_does_not_break_the_next_request(sender, endpoint, length):
     answer = b"HTTP/1.1 204 No Content\r\n" + length + b"\r\nok"
     async with endpoint(answer) as merchant:
         one = sender()
@@ -336,7 +340,7 @@ async def test_a_204_with_a_body_counts_and_the_next_event_is_sent_as_well(
         assert len(merchant.requests) == 3
 
 
-async def test_an_interim_answer_decides_nothing(sender, endpoint):
+async def test_an_interim_response_does_not_determine_the_outcome(sender, endpoint):
     hints = b"HTTP/1.1 103 Early Hints\r\nLink: </a>\r\n\r\n"
     for line, is_accepted in ((b"200 OK", True), (b"500 No", False)):
         async with endpoint(
@@ -345,7 +349,7 @@ async def test_an_interim_answer_decides_nothing(sender, endpoint):
             assert (await sender().send(_delivery(it.url))).succeeded is is_accepted
 
 
-async def test_a_reset_after_a_2xx_status_line_is_no_failure(sender, endpoint):
+async def test_a_reset_after_a_2xx_status_line_is_not_a_failure(sender, endpoint):
     async def reset(writer):
         writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\n")
         await writer.drain()
@@ -370,7 +374,7 @@ async def test_a_reset_after_a_2xx_status_line_is_no_failure(sender, endpoint):
         "/a;b=c",
     ],
 )
-async def test_a_url_is_called_byte_for_byte(sender, endpoint, target):
+async def test_a_url_is_requested_byte_for_byte(sender, endpoint, target):
     async with endpoint(OK) as merchant:
         origin = merchant.url.removesuffix("/hook")
         assert (await sender().send(_delivery(origin + target))).succeeded
@@ -409,7 +413,7 @@ async def test_a_forbidden_url_is_blocked_without_a_connection(sender, url):
     assert attempt.detail
 
 
-async def test_a_name_that_leads_to_a_forbidden_address_is_blocked(sender, trap):
+async def test_a_host_name_that_resolves_to_a_forbidden_address_is_blocked(sender, trap):
     async def unspecified(_host):
         return ["0.0.0.0"]  # noqa: S104 - connecting to it reaches loopback
 
@@ -420,7 +424,7 @@ async def test_a_name_that_leads_to_a_forbidden_address_is_blocked(sender, trap)
     assert trap.is_untouched()
 
 
-async def test_no_proxy_from_the_environment_is_used(sender, endpoint, trap, monkeypatch):
+async def test_proxy_environment_variables_are_ignored(sender, endpoint, trap, monkeypatch):
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{trap.port}")
     monkeypatch.setenv("no_proxy", "")
     async with endpoint(OK) as merchant:
@@ -428,14 +432,14 @@ async def test_no_proxy_from_the_environment_is_used(sender, endpoint, trap, mon
     assert trap.is_untouched()
 
 
-async def test_a_certificate_nobody_vouches_for_is_a_tls_error(sender, endpoint, authority):
+async def test_an_untrusted_certificate_is_a_tls_error(sender, endpoint, authority):
     async with endpoint(OK, tls=authority.server("merchant.example")) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
     assert (attempt.outcome, merchant.requests) == (AttemptOutcome.TLS_ERROR, [])
     assert "certificate: unable to get local issuer certificate" in attempt.detail
 
 
-async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
+async def test_a_plain_http_server_at_an_https_url_is_a_tls_error(sender):
     async def answer(_reader, writer):
         writer.write(OK)
         await writer.drain()
@@ -449,9 +453,7 @@ async def test_plain_http_behind_a_tls_url_is_a_tls_error(sender):
     )
 
 
-async def test_the_certificate_is_checked_against_the_name_not_the_address(
-    sender, endpoint, authority
-):
+async def test_the_certificate_is_verified_against_the_host_name(sender, endpoint, authority):
     async def here(_host):
         return ["127.0.0.1"]
 
@@ -466,7 +468,7 @@ async def test_the_certificate_is_checked_against_the_name_not_the_address(
     assert "other.example" in wrong.detail
 
 
-async def test_a_sender_that_was_closed_opens_again(sender, endpoint):
+async def test_a_closed_sender_can_be_used_again(sender, endpoint):
     one = sender()
     async with endpoint(OK) as merchant:
         assert (await one.send(_delivery(merchant.url))).succeeded
@@ -475,7 +477,7 @@ async def test_a_sender_that_was_closed_opens_again(sender, endpoint):
         assert merchant.connections == 2
 
 
-async def test_cancelling_a_send_cancels_it(sender, endpoint):
+async def test_a_send_can_be_cancelled(sender, endpoint):
     async with endpoint(b"") as merchant:
         sending = asyncio.ensure_future(sender().send(_delivery(merchant.url)))
         while not merchant.requests:
@@ -485,7 +487,7 @@ async def test_cancelling_a_send_cancels_it(sender, endpoint):
             await sending
 
 
-async def test_secrets_and_bodies_stay_out_of_what_is_printed():
+async def test_the_repr_of_a_delivery_contains_no_secret_or_body():
     shown = repr(_delivery("http://example.com/"))
     assert "payment.completed" not in shown
     assert repr(KEYS[0]) not in shown

@@ -15,7 +15,7 @@ BODY = b'{"test": 2432232314}'
 WEBHOOK_ID = "msg_p5jXN8AQM9LWM0D4loKWxJek"
 
 
-def test_the_published_example_is_signed_exactly():
+def test_the_signature_matches_the_published_example():
     key = base64.b64decode("MfKQ9r8GKYqrTwjUPD8ILPZIo2LaLaSw")
     expected = "v1,g0hM9SsE+OTPJTGt/tmIKtSyZlE3uFJELVlNIOLJ1OE="
     assert sign([key], WEBHOOK_ID, 1614265330, BODY) == expected
@@ -23,13 +23,13 @@ def test_the_published_example_is_signed_exactly():
 
 @settings(max_examples=25, deadline=None)
 @given(key=st.binary(min_size=24, max_size=64), text=st.text(max_size=200))
-def test_the_official_library_accepts_every_secret_and_body(key, text):
+def test_the_official_library_verifies_every_secret_and_body(key, text):
     body = json.dumps({"text": text}, ensure_ascii=False).encode("utf-8", "replace")
     headers = _headers([key], body)
     assert Webhook(encode_secret(key)).verify(body, headers) is not None
 
 
-def test_each_of_three_rotating_secrets_verifies_and_the_fourth_is_left_out():
+def test_at_most_three_rotating_secrets_sign_an_event():
     keys = [generate_secret() for _ in range(4)]
     headers = _headers(keys, BODY)
     assert headers["webhook-signature"].count("v1,") == 3
@@ -61,12 +61,12 @@ def test_a_changed_body_id_or_time_does_not_verify():
 
 
 @pytest.mark.parametrize(("keys", "webhook_id"), [([], "id"), ([b"k"], ""), ([b"k"], "a.b")])
-def test_what_could_not_be_verified_is_not_signed(keys, webhook_id):
+def test_signing_fails_without_keys_or_a_valid_id(keys, webhook_id):
     with pytest.raises(ValueError, match="signature"):
         sign(keys, webhook_id, 1, BODY)
 
 
-def test_a_new_secret_is_32_random_bytes_and_reads_back():
+def test_a_new_secret_has_32_random_bytes_and_can_be_decoded():
     key = generate_secret()
     assert len(key) == 32
     assert key != generate_secret()
@@ -74,7 +74,7 @@ def test_a_new_secret_is_32_random_bytes_and_reads_back():
 
 
 @pytest.mark.parametrize("length", [0, 23, 65])
-def test_a_key_of_another_length_is_not_written(length):
+def test_a_key_with_an_invalid_length_cannot_be_encoded(length):
     with pytest.raises(ValueError, match="24 to 64"):
         encode_secret(bytes(length))
 

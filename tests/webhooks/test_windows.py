@@ -32,7 +32,7 @@ def reopens_in_s(windows: EndpointWindows, endpoint_id: int) -> float:
     return 0.0 if endpoint is None else max(0.0, endpoint.blocked_until - windows._clock())
 
 
-def test_a_new_endpoint_may_be_sent_two_at_once(windows):
+def test_a_new_endpoint_can_have_two_concurrent_attempts(windows):
     assert room(windows, WELL) == 2
     windows.start(WELL)
     assert room(windows, WELL) == 1
@@ -40,7 +40,7 @@ def test_a_new_endpoint_may_be_sent_two_at_once(windows):
     assert room(windows, WELL) == 0
 
 
-def test_looking_at_endpoints_remembers_none(windows):
+def test_querying_endpoints_does_not_store_them(windows):
     for endpoint_id in range(1_000):
         room(windows, endpoint_id)
         reopens_in_s(windows, endpoint_id)
@@ -99,14 +99,14 @@ def test_the_fifth_failure_in_a_row_opens_the_breaker_for_thirty_seconds(windows
     assert room(windows, DEAD) == 1
 
 
-def test_a_success_starts_the_count_of_failures_anew(windows):
+def test_a_success_resets_the_failure_count(windows):
     for _ in range(2):
         _fail(windows, DEAD, 4)
         _succeed(windows, DEAD, 1)
     assert room(windows, DEAD) == 2
 
 
-def test_seventy_percent_of_ten_failing_within_a_minute_opens_the_breaker(windows):
+def test_seven_failures_in_ten_attempts_within_a_minute_open_the_breaker(windows):
     for ok in (False, False, False, True, False, False, True, True, False):
         windows.finish(windows.start(DEAD), ok)
     assert room(windows, DEAD) == 1
@@ -114,7 +114,7 @@ def test_seventy_percent_of_ten_failing_within_a_minute_opens_the_breaker(window
     assert room(windows, DEAD) == 0
 
 
-def test_a_failed_probe_reopens_a_breaker_that_a_share_had_opened(windows, clock):
+def test_a_failed_probe_reopens_a_breaker_opened_by_the_failure_rate(windows, clock):
     for ok in (False, False, False, False, True, False, False, True, True, False):
         windows.finish(windows.start(DEAD), ok)
     clock.now += 30
@@ -122,7 +122,7 @@ def test_a_failed_probe_reopens_a_breaker_that_a_share_had_opened(windows, clock
     assert reopens_in_s(windows, DEAD) == 60
 
 
-def test_failures_older_than_a_minute_do_not_count_as_a_share(windows, clock):
+def test_failures_older_than_a_minute_do_not_count_towards_the_failure_rate(windows, clock):
     for ok in (False, False, False, True, False, False, True, True, False):
         windows.finish(windows.start(DEAD), ok)
     clock.now += 61
@@ -130,14 +130,14 @@ def test_failures_older_than_a_minute_do_not_count_as_a_share(windows, clock):
     assert room(windows, DEAD) == 1
 
 
-def test_half_open_lets_one_probe_through(windows, clock):
+def test_a_half_open_breaker_allows_one_probe(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
     windows.start(DEAD)
     assert room(windows, DEAD) == 0
 
 
-def test_each_failed_probe_doubles_the_wait_to_a_quarter_of_an_hour(windows, clock):
+def test_each_failed_probe_doubles_the_wait_up_to_fifteen_minutes(windows, clock):
     _fail(windows, DEAD, 5)
     waits = []
     for _ in range(1_100):
@@ -149,7 +149,7 @@ def test_each_failed_probe_doubles_the_wait_to_a_quarter_of_an_hour(windows, clo
     assert waits[-1] == 900
 
 
-def test_a_probe_that_succeeds_closes_the_breaker_says_so_and_starts_at_two(windows, clock):
+def test_a_successful_probe_closes_the_breaker_and_resets_the_window_to_two(windows, clock):
     _fail(windows, DEAD, 5)
     clock.now += 30
     assert windows.finish(windows.start(DEAD), succeeded=True) == CircuitChange(0)
@@ -159,14 +159,14 @@ def test_a_probe_that_succeeds_closes_the_breaker_says_so_and_starts_at_two(wind
     assert reopens_in_s(windows, DEAD) == 30  # from the start again
 
 
-def test_the_failure_that_opens_the_breaker_says_for_how_long(windows, clock):
+def test_a_failure_that_opens_the_breaker_returns_the_duration(windows, clock):
     changes = [windows.finish(windows.start(DEAD), succeeded=False) for _ in range(5)]
     assert changes == [None, None, None, None, CircuitChange(30)]
     clock.now += 30
     assert windows.finish(windows.start(DEAD), succeeded=False) == CircuitChange(60)
 
 
-def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
+def test_attempts_started_before_the_breaker_opened_do_not_change_its_state(windows, clock):
     _succeed(windows, DEAD, 10)
     late = [windows.start(DEAD) for _ in range(3)]
     clock.now += 0.125
@@ -177,7 +177,7 @@ def test_attempts_sent_before_the_breaker_opened_have_no_say(windows, clock):
     assert reopens_in_s(windows, DEAD) == 30
 
 
-def test_a_pause_is_kept_and_bounded(windows, clock):
+def test_a_pause_is_respected_and_limited(windows, clock):
     _succeed(windows, WELL, 3)
     windows.pause(WELL, 120)
     assert room(windows, WELL) == 0
@@ -190,14 +190,14 @@ def test_a_pause_is_kept_and_bounded(windows, clock):
     assert room(windows, DEAD) == 0
 
 
-def test_all_endpoints_together_stay_within_the_sockets(clock):
+def test_all_endpoints_together_use_at_most_the_available_sockets(clock):
     windows = EndpointWindows(10, clock)
     _fill(windows, range(100))
     assert windows._in_flight == 10
     assert room(windows, 1_000) == 0
 
 
-def test_suspects_together_get_half_of_the_sockets(clock):
+def test_suspects_together_use_at_most_half_of_the_sockets(clock):
     windows = EndpointWindows(10, clock)
     for endpoint_id in range(20):
         _fail(windows, endpoint_id, 2)
@@ -206,7 +206,7 @@ def test_suspects_together_get_half_of_the_sockets(clock):
     assert room(windows, WELL + 1_000) == 2  # the other half is there for everyone else
 
 
-def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clock):
+def test_distributing_sockets_respects_both_limits_before_any_attempt_starts(clock):
     windows = EndpointWindows(10, clock)
     for endpoint_id in range(20):
         _fail(windows, endpoint_id, 1)
@@ -216,7 +216,7 @@ def test_sharing_among_many_keeps_both_limits_though_nothing_has_started_yet(clo
     assert windows._in_flight == 0
 
 
-def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, clock):
+def test_endpoints_with_slow_attempts_in_flight_count_as_suspects(windows, clock):
     windows = EndpointWindows(10, clock)
     flights = [windows.start(endpoint_id) for endpoint_id in range(6)]
     _fail(windows, DEAD + 100, 1)
@@ -228,7 +228,7 @@ def test_endpoints_found_to_be_slow_while_in_flight_count_as_suspects(windows, c
     assert room(windows, DEAD + 100) == 1
 
 
-def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
+def test_a_recovered_endpoint_is_no_longer_a_suspect(clock):
     windows = EndpointWindows(4, clock)
     _fail(windows, DEAD, 1)
     _succeed(windows, DEAD, 2)
@@ -240,7 +240,7 @@ def test_an_endpoint_that_recovers_leaves_the_suspects(clock):
     assert windows._in_flight == 0
 
 
-def test_the_books_balance_after_any_history(clock):
+def test_the_in_flight_counters_are_consistent_after_any_history(clock):
     windows = EndpointWindows(50, clock)
     flights = []
     for step in range(5_000):
@@ -256,7 +256,7 @@ def test_the_books_balance_after_any_history(clock):
     assert (windows._in_flight, windows._suspects_in_flight) == (0, 0)
 
 
-def test_endpoints_that_are_well_and_idle_are_forgotten(windows, clock):
+def test_healthy_idle_endpoints_are_discarded(windows, clock):
     for endpoint_id in range(1_000):
         _succeed(windows, endpoint_id, 1)
     _fail(windows, 5_000, 5)
@@ -270,7 +270,7 @@ def test_endpoints_that_are_well_and_idle_are_forgotten(windows, clock):
     assert len(windows) == 2
 
 
-def test_a_pause_outlives_forgetting(windows, clock):
+def test_a_paused_endpoint_is_not_discarded(windows, clock):
     windows.pause(DEAD, 3_600)
     clock.now += 3_500
     _succeed(windows, WELL, 1)
