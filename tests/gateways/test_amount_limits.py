@@ -7,7 +7,7 @@ import pytest
 from payintent.gateways.amount_limits import AmountLimits, parse_limits
 
 
-def test_limits_are_parsed_by_currency_and_a_missing_part_is_no_limit() -> None:
+def test_limits_are_parsed_by_currency_and_an_empty_bound_is_unlimited() -> None:
     assert parse_limits(["USD:0.50:1000", "JPY:50:", "THB::10.5", "IDR::"]) == {
         "USD": AmountLimits(Decimal("0.50"), Decimal(1000)),
         "JPY": AmountLimits(Decimal(50), None),
@@ -38,7 +38,7 @@ def test_limits_are_parsed_by_currency_and_a_missing_part_is_no_limit() -> None:
         ["USD:" + "9" * 21 + ":"],
     ],
 )
-def test_what_are_no_limits_is_refused(entries: list[str]) -> None:
+def test_invalid_limits_are_refused(entries: list[str]) -> None:
     with pytest.raises(ValueError, match=r"."):
         parse_limits(entries)
 
@@ -52,7 +52,7 @@ def test_what_are_no_limits_is_refused(entries: list[str]) -> None:
         ("1000.01", "more than the maximum of 1000.00 USD"),
     ],
 )
-def test_a_limit_itself_is_allowed(total: str, breach: str | None) -> None:
+def test_limits_are_inclusive(total: str, breach: str | None) -> None:
     limits = AmountLimits(Decimal("0.50"), Decimal(1000))
     assert limits.describe_violation(Decimal(total), "USD") == breach
     assert AmountLimits().describe_violation(Decimal(total), "USD") is None

@@ -61,7 +61,7 @@ async def stage(url: str) -> AsyncGenerator[Stage]:
         yield stage
 
 
-async def test_the_form_says_exactly_what_was_frozen(stage: Stage) -> None:
+async def test_the_form_contains_exactly_the_values_of_the_session(stage: Stage) -> None:
     request = stage.request(
         session_id=ID,
         description="Nimbus Books pay_1",
@@ -100,13 +100,15 @@ async def test_the_form_says_exactly_what_was_frozen(stage: Stage) -> None:
     assert await stage.created(request) == await stage.created(request)
 
 
-async def test_a_trades_number_has_twenty_characters_of_many_sessions_each(stage: Stage) -> None:
+async def test_trade_numbers_are_unique_and_have_twenty_alphanumeric_characters(
+    stage: Stage,
+) -> None:
     known = {(await stage.created(stage.request())).reference for _ in range(50)}
     assert len(known) == 50
     assert all(len(item) == 20 and item.isascii() and item.isalnum() for item in known)
 
 
-async def test_the_pages_may_be_elsewhere_than_the_operations(stage: Stage) -> None:
+async def test_the_payment_page_can_be_on_a_different_host_than_the_api(stage: Stage) -> None:
     stage.account = account_at("http://api.test", page_url="https://pages.test/")
     redirect = (await stage.created(stage.request())).next_action["redirect"]
     assert redirect["url"] == "https://pages.test/Cashier/AioCheckOut/V5"
@@ -126,7 +128,7 @@ async def test_the_pages_may_be_elsewhere_than_the_operations(stage: Stage) -> N
         ("th", "ENG"),
     ],
 )
-async def test_the_page_speaks_the_buyers_language_or_english(
+async def test_the_payment_page_uses_the_buyers_language_or_english(
     stage: Stage, locale: str | None, language: str | None
 ) -> None:
     redirect = (await stage.created(stage.request(locale=locale))).next_action["redirect"]
@@ -144,7 +146,7 @@ async def test_the_page_speaks_the_buyers_language_or_english(
         ("x" * 300, "x" * 200),
     ],
 )
-async def test_a_description_keeps_letters_and_loses_what_ecpay_refuses(
+async def test_characters_that_ecpay_refuses_are_removed_from_a_description(
     stage: Stage, description: str, told: str
 ) -> None:
     session = await stage.brought(description=description)
@@ -153,7 +155,7 @@ async def test_a_description_keeps_letters_and_loses_what_ecpay_refuses(
     assert await stage.gateway.inquire(stage.account, session) == OPEN
 
 
-async def test_without_a_return_page_none_is_named(stage: Stage) -> None:
+async def test_the_form_omits_the_result_url_if_there_is_no_return_url(stage: Stage) -> None:
     redirect = (await stage.created(stage.request(return_url=""))).next_action["redirect"]
     assert "OrderResultURL" not in redirect["fields"]
 
@@ -167,13 +169,17 @@ async def test_without_a_return_page_none_is_named(stage: Stage) -> None:
         {"return_url": "https://pay.example/" + "x" * 181},
     ],
 )
-async def test_what_ecpay_cannot_hold_is_rejected(stage: Stage, changes: dict[str, object]) -> None:
+async def test_a_session_that_ecpay_cannot_represent_is_rejected(
+    stage: Stage, changes: dict[str, object]
+) -> None:
     answer = await stage.gateway.create_session(stage.account, stage.request(**changes))
     assert isinstance(answer, SessionRejected)
 
 
 @pytest.mark.parametrize("name", ["merchant_id", "hash_key", "hash_iv"])
-async def test_an_account_that_lacks_something_is_asked_nothing(stage: Stage, name: str) -> None:
+async def test_an_account_with_a_missing_credential_is_not_contacted(
+    stage: Stage, name: str
+) -> None:
     empty = account_at(stage.buyer.url, **{name: ""})
     request = stage.request()
     assert await stage.gateway.create_session(empty, request) == SessionRejected(
@@ -184,7 +190,7 @@ async def test_an_account_that_lacks_something_is_asked_nothing(stage: Stage, na
     )
 
 
-async def test_an_order_that_nobody_brought_is_absent_and_one_that_was_is_open(
+async def test_an_order_is_absent_until_the_buyer_submits_it_and_then_open(
     stage: Stage,
 ) -> None:
     unseen = ref_of(stage.request())
@@ -196,7 +202,7 @@ async def test_an_order_that_nobody_brought_is_absent_and_one_that_was_is_open(
         assert await stage.gateway.inquire(stage.account, item) == OPEN
 
 
-async def test_an_unpaid_order_is_given_up_an_hour_after_it_was_opened(stage: Stage) -> None:
+async def test_an_unpaid_order_counts_as_closed_an_hour_after_it_was_opened(stage: Stage) -> None:
     session = await stage.brought()
     assert await stage.gateway.close_session(stage.account, session) == OPEN
     old = replace(session, opened_at=LONG_AGO)
@@ -208,7 +214,7 @@ async def test_an_unpaid_order_is_given_up_an_hour_after_it_was_opened(stage: St
     assert report.state is GatewaySessionState.CAPTURED
 
 
-async def test_a_declined_card_ends_it(stage: Stage) -> None:
+async def test_a_declined_card_ends_the_session(stage: Stage) -> None:
     session = await stage.brought()
     await stage.buyer.pay(str(session.reference), DECLINED)
     declined = SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
@@ -217,7 +223,7 @@ async def test_a_declined_card_ends_it(stage: Stage) -> None:
     assert stage.gateway.parse_callback(stage.account, told).report == declined
 
 
-async def test_an_order_that_is_not_established_may_still_be_on_the_buyers_screen(
+async def test_an_order_that_ecpay_has_not_established_stays_open_for_an_hour(
     stage: Stage,
 ) -> None:
     session = ref_of(stage.request())
@@ -245,7 +251,7 @@ async def test_an_order_that_is_not_established_may_still_be_on_the_buyers_scree
         {"ItemName": "a&b=c"},
     ],
 )
-async def test_an_answer_that_does_not_fit_says_nothing(
+async def test_a_response_that_does_not_match_the_session_is_unknown(
     stage: Stage, changes: dict[str, str]
 ) -> None:
     session = ref_of(stage.request())
@@ -256,7 +262,7 @@ async def test_an_answer_that_does_not_fit_says_nothing(
     assert answer.has_responded == ("ItemName" not in changes)
 
 
-async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
+async def test_a_response_with_an_invalid_signature_is_unknown(stage: Stage) -> None:
     session = ref_of(stage.request())
     found = trade_of(session) | {"TradeAmt": "1"}
     async with scripted(Script(found)) as account:
@@ -266,12 +272,12 @@ async def test_an_answer_that_is_not_signed_says_nothing(stage: Stage) -> None:
     assert not answer.has_responded
 
 
-async def test_more_than_was_asked_for_is_told_as_it_is(stage: Stage) -> None:
+async def test_an_overpayment_is_reported_with_the_received_amount(stage: Stage) -> None:
     _, capture = await stage.captured(DEARER)
     assert (capture.amount_minor, capture.currency) == (WHOLE + 100, "TWD")
 
 
-async def test_a_fraction_of_a_dollar_is_told_as_it_is(stage: Stage) -> None:
+async def test_a_fractional_amount_is_reported_as_received(stage: Stage) -> None:
     session = ref_of(stage.request())
     for amount, minor, verbatim in (
         ("1590.5", WHOLE + 50, None),
@@ -284,7 +290,7 @@ async def test_a_fraction_of_a_dollar_is_told_as_it_is(stage: Stage) -> None:
         assert (report.capture.amount_minor, report.capture.verbatim) == (minor, verbatim)
 
 
-async def test_a_result_is_the_same_however_it_is_worded(stage: Stage) -> None:
+async def test_repeated_callbacks_with_different_bytes_give_the_same_result(stage: Stage) -> None:
     session = await stage.paid(TWICE)
     first, second = [
         stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
@@ -294,7 +300,9 @@ async def test_a_result_is_the_same_however_it_is_worded(stage: Stage) -> None:
     assert first.report == await stage.gateway.inquire(stage.account, session)
 
 
-async def test_a_simulated_payment_pays_nothing_and_hides_no_real_one(stage: Stage) -> None:
+async def test_a_simulated_payment_is_ignored_and_does_not_hide_a_real_payment(
+    stage: Stage,
+) -> None:
     session = await stage.paid(SIMULATED)
     assert await stage.gateway.inquire(stage.account, session) == OPEN
     await stage.buyer.pay(str(session.reference))
@@ -307,7 +315,7 @@ async def test_a_simulated_payment_pays_nothing_and_hides_no_real_one(stage: Sta
     assert simulated.id != real.id
 
 
-async def test_a_result_to_be_confirmed_is_neither_paid_nor_failed(stage: Stage) -> None:
+async def test_an_unconfirmed_result_is_authorising(stage: Stage) -> None:
     session = await stage.paid(UNCONFIRMED)
     first, second = [
         stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
@@ -325,7 +333,7 @@ def reported(
     return callback.report
 
 
-async def test_only_a_payment_that_is_surely_real_is_captured(stage: Stage) -> None:
+async def test_a_payment_that_is_marked_as_simulated_is_not_captured(stage: Stage) -> None:
     capture = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
     assert reported(stage) == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
     for flag in ("", "2", None):
@@ -335,7 +343,7 @@ async def test_only_a_payment_that_is_surely_real_is_captured(stage: Stage) -> N
 
 
 @pytest.mark.parametrize("code", ["2", "10100073", "10300028"])
-async def test_codes_that_decide_nothing_report_nothing(stage: Stage, code: str) -> None:
+async def test_inconclusive_codes_are_not_reported(stage: Stage, code: str) -> None:
     assert reported(stage, RtnCode=code) is None
 
 
@@ -349,7 +357,7 @@ async def test_codes_that_decide_nothing_report_nothing(stage: Stage, code: str)
         ("-1", FailureReason.UNKNOWN),
     ],
 )
-async def test_any_other_code_ends_the_session(
+async def test_failure_codes_decline_the_session(
     stage: Stage, code: str, reason: FailureReason
 ) -> None:
     declined = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
@@ -383,13 +391,13 @@ async def test_a_signed_result_that_contradicts_itself_is_refused(
         stage.gateway.parse_callback(stage.account, notice(ID, **changes))
 
 
-async def test_the_acknowledgement_is_four_characters(stage: Stage) -> None:
+async def test_a_callback_is_acknowledged_with_1_ok(stage: Stage) -> None:
     callback = stage.gateway.parse_callback(stage.account, notice(ID))
     ack = stage.gateway.acknowledge(callback)
     assert (ack.body, ack.content_type) == (b"1|OK", "text/plain")
 
 
-async def test_a_session_of_another_account_is_unknown_there(stage: Stage) -> None:
+async def test_a_session_of_another_account_is_unknown(stage: Stage) -> None:
     session = await stage.paid()
     elsewhere = account_at(stage.buyer.url, merchant_id="2000132")
     assert isinstance(await stage.gateway.inquire(elsewhere, session), OutcomeUnknown)

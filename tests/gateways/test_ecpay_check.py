@@ -54,14 +54,14 @@ forms = st.dictionaries(names, st.text(max_size=12), min_size=1, max_size=6).fil
 
 
 @pytest.mark.parametrize("value", VECTORS)
-def test_the_check_value_is_the_published_one(value: str) -> None:
+def test_check_values_match_the_published_vectors(value: str) -> None:
     assert check_mac_value(VECTORS[value], KEY, IV) == value
     backwards = dict(reversed(VECTORS[value].items()))
     assert check_mac_value(backwards | {"CheckMacValue": "x"}, KEY, IV) == value
 
 
 @given(forms)
-def test_the_adapter_the_counterpart_and_the_test_compute_the_same(form: dict[str, str]) -> None:
+def test_the_adapter_the_emulator_and_the_test_compute_the_same_value(form: dict[str, str]) -> None:
     value = check_mac_value(form, KEY, IV)
     assert value == checkmac.compute(form.items(), KEY, IV) == mac(form)
 
@@ -69,18 +69,18 @@ def test_the_adapter_the_counterpart_and_the_test_compute_the_same(form: dict[st
 @pytest.mark.parametrize(
     "text", ["' ~ ! * ( ) - _ . & = # + % / ? : @ ; , $ < > \"", "書店", "é🙂"]
 )
-def test_awkward_characters_are_encoded_in_one_way(text: str) -> None:
+def test_special_characters_are_encoded_consistently(text: str) -> None:
     form = {"ItemName": text}
     assert check_mac_value(form, KEY, IV) == checkmac.compute(form.items(), KEY, IV) == mac(form)
 
 
-def test_names_are_ordered_whatever_their_case() -> None:
+def test_field_names_are_sorted_case_insensitively() -> None:
     form = {"TradeNo": "1", "auth_code": "2", "card4no": "3", "Amount": "4"}
     assert check_mac_value(form, KEY, IV) == mac(form)
 
 
 @given(forms)
-def test_what_was_signed_is_read_as_it_was_or_refused(form: dict[str, str]) -> None:
+def test_a_signed_form_is_parsed_unchanged_or_refused_as_ambiguous(form: dict[str, str]) -> None:
     body = urlencode(signed(form)).encode()
     if any("=" in value.partition("&")[2] for value in form.values()):
         with pytest.raises(ValueError, match="ambiguous"):
@@ -89,7 +89,7 @@ def test_what_was_signed_is_read_as_it_was_or_refused(form: dict[str, str]) -> N
     assert verify_form(HERE, body) == signed(form)
 
 
-def test_a_value_that_could_be_cut_elsewhere_is_not_believed() -> None:
+def test_a_value_that_could_be_split_into_two_fields_is_refused() -> None:
     told = signed({"RtnCode": "1", "RtnMsg": "ok", "SimulatePaid": "1"})
     value = told["CheckMacValue"]
     forged = {"RtnCode": "1", "RtnMsg": "ok&SimulatePaid=1", "CheckMacValue": value}
@@ -98,12 +98,12 @@ def test_a_value_that_could_be_cut_elsewhere_is_not_believed() -> None:
         verify_form(HERE, urlencode(forged).encode())
 
 
-def test_a_value_may_have_an_ampersand_that_begins_no_field() -> None:
+def test_a_value_may_contain_an_ampersand_that_does_not_start_a_field() -> None:
     form = signed({"RtnCode": "1", "RtnMsg": "Fish & Chips", "SimulatePaid": "0"})
     assert verify_form(HERE, urlencode(form).encode()) == form
 
 
-def test_a_name_that_comes_twice_in_another_case_is_not_believed() -> None:
+def test_field_names_that_differ_only_in_case_are_refused() -> None:
     form = signed({"SimulatePaid": "1", "simulatepaid": "0"})
     with pytest.raises(ValueError, match="repeated"):
         verify_form(HERE, urlencode(form).encode())
@@ -122,13 +122,13 @@ def test_a_name_that_comes_twice_in_another_case_is_not_believed() -> None:
         urlencode(signed({"A": "1"})).encode() + b"&CheckMacValue=",
     ],
 )
-def test_what_is_no_signed_form_is_refused(body: bytes) -> None:
+def test_a_malformed_or_unsigned_form_is_refused(body: bytes) -> None:
     with pytest.raises(ValueError):
         verify_form(HERE, body)
 
 
 @pytest.mark.parametrize("name", ["hash_key", "hash_iv"])
-def test_an_account_without_a_secret_verifies_nothing(name: str) -> None:
+def test_a_form_is_refused_if_the_account_has_no_secret(name: str) -> None:
     empty = account_at("http://nowhere.test", **{name: ""})
     form = {"A": "1"}
     value = check_mac_value(form, empty.credentials["hash_key"], empty.credentials["hash_iv"])

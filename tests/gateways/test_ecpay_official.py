@@ -64,7 +64,7 @@ async def ours(stage: Stage, locale: str | None) -> dict[str, str]:
 
 
 @pytest.mark.parametrize("locale", [None, "en-US", "zh-TW", "zh-Hans", "ja", "ko", "th"])
-async def test_the_library_accepts_our_order_and_signs_it_as_we_do(
+async def test_the_library_accepts_our_order_and_computes_the_same_signature(
     stage: Stage, locale: str | None
 ) -> None:
     order = await ours(stage, locale)
@@ -76,14 +76,14 @@ async def test_the_library_accepts_our_order_and_signs_it_as_we_do(
     assert check_mac_value(order, ACCOUNT.hash_key, ACCOUNT.hash_iv) == value
 
 
-async def test_the_library_refuses_a_language_that_ecpay_does_not_have(stage: Stage) -> None:
+async def test_the_library_refuses_a_language_that_ecpay_does_not_support(stage: Stage) -> None:
     order = await ours(stage, None)
     order.pop("CheckMacValue")
     with pytest.raises(AssertionError, match="Language"):
         order_by_library(order | {"Language": "CHT"})
 
 
-async def test_the_emulator_takes_an_order_of_the_library(stage: Stage) -> None:
+async def test_the_emulator_accepts_an_order_that_the_library_created(stage: Stage) -> None:
     order = await ours(stage, "ja")
     order.pop("CheckMacValue")
     page = await stage.buyer.bring(order_by_library(order))

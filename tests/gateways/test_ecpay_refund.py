@@ -80,7 +80,7 @@ async def brought_to(stage: Stage, phase: str) -> tuple[GatewaySessionRef, Captu
     return session, capture
 
 
-async def test_an_order_in_instalments_is_refunded_as_a_whole(stage: Stage) -> None:
+async def test_an_instalment_order_can_only_be_refunded_in_full(stage: Stage) -> None:
     session, capture = await stage.captured(card="4000009900000186")
     await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
     part = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
@@ -116,7 +116,7 @@ async def refunded(
         (CLOSED, CLOSED),
     ],
 )
-async def test_the_whole_goes_back_from_wherever_its_closing_stands(
+async def test_a_full_refund_succeeds_in_every_closing_status(
     stage: Stage, phase: str, then: str
 ) -> None:
     session, capture = await brought_to(stage, phase)
@@ -127,7 +127,7 @@ async def test_the_whole_goes_back_from_wherever_its_closing_stands(
 
 
 @pytest.mark.parametrize("phase", [AUTHORISED, TO_BE_CLOSED, WITHDRAWN, CLOSED])
-async def test_parts_go_back_from_wherever_its_closing_stands(stage: Stage, phase: str) -> None:
+async def test_partial_refunds_succeed_in_every_closing_status(stage: Stage, phase: str) -> None:
     session, capture = await brought_to(stage, phase)
     assert await refunded(stage, session, capture, PART) is DONE
     assert await given_back(stage, capture) == PART
@@ -136,14 +136,14 @@ async def test_parts_go_back_from_wherever_its_closing_stands(stage: Stage, phas
     assert await given_back(stage, capture) == WHOLE
 
 
-async def test_what_was_given_up_elsewhere_is_not_given_back_again(stage: Stage) -> None:
+async def test_a_payment_cancelled_in_the_back_office_is_not_refunded_again(stage: Stage) -> None:
     session, capture = await brought_to(stage, CANCELLED)
     assert await refunded(stage, session, capture) is DECLINED
     assert await refunded(stage, session, capture, PART) is DECLINED
 
 
 @pytest.mark.parametrize("changes", [{"session": None}, {"amount_minor": 50}])
-async def test_what_has_no_trade_or_no_whole_dollars_is_declined(
+async def test_a_refund_without_a_trade_or_in_fractional_dollars_is_declined(
     stage: Stage, changes: dict[str, Any]
 ) -> None:
     session, capture = await brought_to(stage, CLOSED)
@@ -154,14 +154,14 @@ async def test_what_has_no_trade_or_no_whole_dollars_is_declined(
     assert await given_back(stage, capture) == 0
 
 
-async def test_another_trades_money_is_declined(stage: Stage) -> None:
+async def test_a_refund_of_a_capture_of_another_trade_is_declined(stage: Stage) -> None:
     session, _ = await brought_to(stage, CLOSED)
     _, other = await brought_to(stage, CLOSED)
     assert await refunded(stage, session, other) is DECLINED
     assert await given_back(stage, other) == 0
 
 
-async def test_a_refusal_is_declined_and_nothing_has_gone_back(stage: Stage) -> None:
+async def test_a_refund_that_ecpay_refuses_is_declined_and_absent(stage: Stage) -> None:
     session, capture = await stage.captured(UNREFUNDABLE)
     request = refund_of(session, capture)
     report = await stage.gateway.refund(stage.account, request)
@@ -172,7 +172,7 @@ async def test_a_refusal_is_declined_and_nothing_has_gone_back(stage: Stage) -> 
     assert stands == RefundReport(state=ABSENT)
 
 
-async def test_without_a_check_code_only_a_closed_payment_goes_back_and_nobody_can_be_asked(
+async def test_without_a_check_code_closed_payments_are_refunded_and_inquiries_skipped(
     stage: Stage,
 ) -> None:
     stage.account = account_at(stage.buyer.url, credit_check_code="")
@@ -190,7 +190,7 @@ async def test_without_a_check_code_only_a_closed_payment_goes_back_and_nobody_c
     ("moment", "passes"),
     [("12:14:59", True), ("12:15:00", False), ("12:30:59", False), ("12:31:00", True)],
 )
-async def test_nothing_is_asked_while_ecpay_closes_the_day(
+async def test_refunds_are_not_sent_while_ecpay_closes_the_day(
     stage: Stage, moment: str, passes: bool
 ) -> None:
     session, capture = await brought_to(stage, CLOSED)
@@ -210,7 +210,7 @@ async def test_nothing_is_asked_while_ecpay_closes_the_day(
     await http.close()
 
 
-async def test_a_refund_is_found_by_the_sum_of_what_has_gone_back(stage: Stage) -> None:
+async def test_a_refund_is_identified_by_the_total_refunded_amount(stage: Stage) -> None:
     session, capture = await brought_to(stage, CLOSED)
 
     async def stands(amount_minor: int, reference: str | None = None) -> GatewayRefundState | None:
@@ -270,7 +270,7 @@ async def asked_of(
         (detail("Operation canceled", ("Operation canceled", 1590)), "N", "CR"),
     ],
 )
-async def test_every_word_for_a_closing_has_its_actions(
+async def test_every_closing_status_maps_to_its_refund_actions(
     stage: Stage, said: Any, whole: str, part: str
 ) -> None:
     assert (await asked_of(stage, said))[0] == whole
@@ -290,7 +290,9 @@ async def test_every_word_for_a_closing_has_its_actions(
         None,
     ],
 )
-async def test_what_cannot_be_understood_is_not_acted_on(stage: Stage, said: Any) -> None:
+async def test_no_action_is_sent_if_the_trade_details_cannot_be_interpreted(
+    stage: Stage, said: Any
+) -> None:
     actions, answer = await asked_of(stage, said)
     assert actions == ""
     assert isinstance(answer, NotContacted)
@@ -304,7 +306,7 @@ async def test_what_cannot_be_understood_is_not_acted_on(stage: Stage, said: Any
         detail("已關帳", ("已關帳", 1590), clsamt=590),
     ],
 )
-async def test_what_has_gone_back_already_is_counted_however_it_is_shown(
+async def test_earlier_refunds_are_counted_in_every_format_of_the_trade_details(
     stage: Stage, said: Any
 ) -> None:
     actions, answer = await asked_of(stage, said, 60_000)
@@ -313,7 +315,7 @@ async def test_what_has_gone_back_already_is_counted_however_it_is_shown(
     assert actions == "R"
 
 
-async def test_a_withdrawn_refund_does_not_count(stage: Stage) -> None:
+async def test_a_withdrawn_refund_is_not_counted(stage: Stage) -> None:
     said = detail("已關帳", ("已關帳", 1590), ("操作取消", -1000), clsamt=1590)
     assert (await asked_of(stage, said, 60_000))[0] == "R"
 
@@ -336,7 +338,7 @@ async def test_a_withdrawn_refund_does_not_count(stage: Stage) -> None:
         (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawing before it
     ],
 )
-async def test_an_action_without_a_clear_answer_is_unknown_where_money_may_have_gone_back(
+async def test_an_action_without_a_clear_response_is_unknown_if_it_may_have_refunded(
     stage: Stage, acted: dict[str, str], status: int, said: Any, outcome: type[OutcomeUnknown]
 ) -> None:
     session = ref_of(stage.request())
@@ -350,7 +352,7 @@ async def test_an_action_without_a_clear_answer_is_unknown_where_money_may_have_
 
 
 @pytest.mark.parametrize("changes", [{"TradeStatus": "0"}, {"TradeNo": "another"}])
-async def test_a_payment_that_ecpay_does_not_know_is_declined_and_stays_unknown(
+async def test_a_refund_of_an_unknown_payment_is_declined_and_its_inquiry_unknown(
     stage: Stage, changes: dict[str, str]
 ) -> None:
     session = ref_of(stage.request())
@@ -364,7 +366,7 @@ async def test_a_payment_that_ecpay_does_not_know_is_declined_and_stays_unknown(
     assert acts == []
 
 
-async def test_a_look_that_takes_too_long_leaves_the_refund_unasked(
+async def test_a_refund_is_not_sent_if_the_queries_before_it_time_out(
     stage: Stage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(refunds, "QUERIES_TIMEOUT_S", 0.1)

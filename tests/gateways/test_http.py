@@ -19,7 +19,7 @@ async def http() -> AsyncGenerator[GatewayHttpClient]:
     await http.close()
 
 
-async def test_an_answer_comes_as_status_and_bytes(http: GatewayHttpClient) -> None:
+async def test_a_response_is_returned_as_status_and_bytes(http: GatewayHttpClient) -> None:
     asked: list[bytes] = []
     async with speaking(reply("418 Teapot", b"\xff\x00"), asked) as url:
         answer = await http.request("POST", f"{url}/a", headers={"X-Own": "1"}, body=b"question")
@@ -30,7 +30,7 @@ async def test_an_answer_comes_as_status_and_bytes(http: GatewayHttpClient) -> N
     assert b"X-Own: 1\r\n" in asked[0]
 
 
-async def test_a_redirect_is_an_answer_and_not_followed(http: GatewayHttpClient) -> None:
+async def test_a_redirect_is_returned_and_not_followed(http: GatewayHttpClient) -> None:
     asked: list[bytes] = []
     async with speaking(b"", asked) as elsewhere:
         said = reply("302 Found", b"", f"Location: {elsewhere}/")
@@ -40,7 +40,7 @@ async def test_a_redirect_is_an_answer_and_not_followed(http: GatewayHttpClient)
     assert asked == []
 
 
-async def test_an_answer_at_the_limit_passes_and_a_larger_one_is_unknown(
+async def test_a_response_larger_than_the_limit_is_unknown(
     http: GatewayHttpClient,
 ) -> None:
     async with speaking(reply("200 OK", b"x" * LIMIT)) as url:
@@ -50,7 +50,7 @@ async def test_an_answer_at_the_limit_passes_and_a_larger_one_is_unknown(
     assert answer == OutcomeUnknown(detail=f"the response exceeds {LIMIT} bytes")
 
 
-async def test_an_answer_without_end_is_unknown(http: GatewayHttpClient) -> None:
+async def test_an_endless_response_is_unknown(http: GatewayHttpClient) -> None:
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"400\r\n%b\r\n" % (
         b"x" * 1024
     )
@@ -58,13 +58,13 @@ async def test_an_answer_without_end_is_unknown(http: GatewayHttpClient) -> None
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 
-async def test_a_packed_answer_is_not_unpacked(http: GatewayHttpClient) -> None:
+async def test_a_compressed_response_is_not_decompressed(http: GatewayHttpClient) -> None:
     packed = gzip.compress(b"x" * 100_000)
     async with speaking(reply("200 OK", packed, "Content-Encoding: gzip")) as url:
         assert await http.request("GET", url, headers={}) == HttpResponse(200, packed)
 
 
-async def test_cookies_are_not_kept(http: GatewayHttpClient) -> None:
+async def test_cookies_are_not_stored(http: GatewayHttpClient) -> None:
     asked: list[bytes] = []
     async with speaking(reply("200 OK", b"", "Set-Cookie: a=1; Path=/"), asked) as url:
         await http.request("GET", url, headers={})
@@ -82,12 +82,14 @@ async def test_cookies_are_not_kept(http: GatewayHttpClient) -> None:
         b"\x00" * 100,
     ],
 )
-async def test_what_is_no_whole_answer_is_unknown(http: GatewayHttpClient, said: bytes) -> None:
+async def test_an_incomplete_or_invalid_response_is_unknown(
+    http: GatewayHttpClient, said: bytes
+) -> None:
     async with speaking(said) as url:
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 
-async def test_nobody_there_is_not_contacted_and_the_detail_keeps_the_address_to_itself(
+async def test_a_refused_connection_is_reported_as_not_contacted_without_the_url(
     http: GatewayHttpClient,
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
@@ -99,7 +101,7 @@ async def test_nobody_there_is_not_contacted_and_the_detail_keeps_the_address_to
     )
 
 
-async def test_silence_is_unknown_when_the_time_is_up(http: GatewayHttpClient) -> None:
+async def test_a_timeout_is_unknown(http: GatewayHttpClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts and never answers
         begun = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
@@ -108,7 +110,7 @@ async def test_silence_is_unknown_when_the_time_is_up(http: GatewayHttpClient) -
     assert 0.4 < time.monotonic() - begun < 3
 
 
-async def test_closing_twice_or_unused_is_no_matter() -> None:
+async def test_an_unused_client_can_be_closed_twice() -> None:
     http = GatewayHttpClient(timeout_s=1, response_bytes_max=LIMIT)
     await http.close()
     await http.close()

@@ -36,7 +36,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 
 
 @pytest.mark.usefixtures("installed")
-async def test_a_buyer_pays_by_the_gateway_of_an_installed_package(settings: Settings) -> None:
+async def test_a_buyer_pays_with_the_gateway_of_an_installed_package(settings: Settings) -> None:
     port = free_port()
     base = f"http://127.0.0.1:{port}/v1"
     service = await open_service(settings.model_copy(update={"api_base": base}))

@@ -61,7 +61,7 @@ def _refusal(site: Path) -> str:
     return str(refused.value)
 
 
-def test_a_package_brings_a_gateway(site: Path) -> None:
+def test_a_package_adds_a_gateway(site: Path) -> None:
     _install(site, "acme-pay", "acme", "acme_gateways:Acme")
     [(name, gateway)] = load_gateway_packages(
         HTTP, BUILT_IN_PROVIDERS, entry_points_in(site)
@@ -69,7 +69,7 @@ def test_a_package_brings_a_gateway(site: Path) -> None:
     assert (name, gateway.provider) == ("acme", "acme")
 
 
-def test_no_package_may_replace_a_built_in_gateway(site: Path) -> None:
+def test_a_package_cannot_replace_a_built_in_gateway(site: Path) -> None:
     _install(site, "acme-pay", "stripe", "acme_gateways:Acme")
     assert _refusal(site) == (
         "two packages provide the gateway stripe: payintent itself and acme-pay 2.1; "
@@ -77,7 +77,7 @@ def test_no_package_may_replace_a_built_in_gateway(site: Path) -> None:
     )
 
 
-def test_two_packages_with_one_gateway_are_both_named(site: Path) -> None:
+def test_the_error_names_both_packages_that_provide_the_same_gateway(site: Path) -> None:
     _install(site, "acme-pay", "acme", "acme_gateways:Acme")
     _install(site, "zeta-pay", "acme", "acme_gateways:Acme")
     assert "acme: acme-pay 2.1 and zeta-pay 2.1" in _refusal(site)
@@ -94,7 +94,7 @@ def test_two_packages_with_one_gateway_are_both_named(site: Path) -> None:
         ("acme_gateways:Vague", "its capabilities are not a GatewayCapabilities object"),
     ],
 )
-def test_a_gateway_that_cannot_be_used_is_named_with_the_reason(
+def test_the_error_names_the_unusable_gateway_and_the_reason(
     site: Path, value: str, why: str
 ) -> None:
     _install(site, "acme-pay", "acme", value)
@@ -102,7 +102,7 @@ def test_a_gateway_that_cannot_be_used_is_named_with_the_reason(
     assert said.startswith(f"the gateway acme ({value} in acme-pay 2.1) cannot be used: {why}")
 
 
-def test_a_gateway_whose_name_no_account_could_have_is_refused(site: Path) -> None:
+def test_a_gateway_with_an_invalid_name_is_refused(site: Path) -> None:
     _install(site, "acme-pay", "Acme Pay", "acme_gateways:Shouting")
     assert _refusal(site).endswith(
         "cannot be used: its name must be 1 to 32 lowercase letters, digits, _ and -"

@@ -144,14 +144,14 @@ async def test_a_session_opens_and_the_buyer_is_redirected(
     }
 
 
-async def test_asking_again_with_the_same_id_opens_no_second_session(
+async def test_a_repeated_request_with_the_same_id_returns_the_same_session(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     first = await opened(gateway, account, request_)
     assert await opened(gateway, account, request_) == first
 
 
-async def test_the_same_id_for_another_amount_is_unknown(
+async def test_a_repeated_request_with_another_amount_is_unknown(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     await opened(gateway, account, request_)
@@ -159,7 +159,7 @@ async def test_the_same_id_for_another_amount_is_unknown(
     assert isinstance(await gateway.create_session(account, dearer), OutcomeUnknown)
 
 
-async def test_what_the_gateway_refuses_is_rejected(
+async def test_a_session_that_the_gateway_refuses_is_rejected(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -173,14 +173,14 @@ async def test_what_the_gateway_refuses_is_rejected(
     assert answer == SessionRejected(detail="status 401: unknown API key")
 
 
-async def test_a_long_description_is_cut_instead_of_refused(
+async def test_a_long_description_is_truncated(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     await opened(gateway, account, replace(request_, description="ก" * 2_000))
 
 
 @pytest.mark.parametrize("action", ["503x1", "bad_json"])
-async def test_an_outage_or_garbage_at_creation_is_unknown_and_can_be_asked_again(
+async def test_a_creation_that_fails_or_gets_an_invalid_response_can_be_repeated(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -193,7 +193,7 @@ async def test_an_outage_or_garbage_at_creation_is_unknown_and_can_be_asked_agai
     await opened(gateway, account, request_)
 
 
-async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
+async def test_a_creation_that_timed_out_is_found_by_our_session_id(
     request_: GatewaySessionRequest,
 ) -> None:
     hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
@@ -210,7 +210,7 @@ async def test_a_hanging_creation_is_unknown_and_found_by_our_own_id(
     assert found == SessionReport(state=GatewaySessionState.OPEN)
 
 
-async def test_a_session_paid_before_the_answer_is_created_all_the_same(
+async def test_a_session_that_is_paid_before_the_response_is_created(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -223,7 +223,7 @@ async def test_a_session_paid_before_the_answer_is_created_all_the_same(
     assert callback.report == await gateway.inquire(account, ref(request_, created))
 
 
-async def test_a_gateway_that_is_gone_is_unknown_to_every_question(
+async def test_every_request_to_an_unreachable_gateway_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
     nowhere = account_at("http://127.0.0.1:9")
@@ -232,7 +232,7 @@ async def test_a_gateway_that_is_gone_is_unknown_to_every_question(
     assert isinstance(await gateway.close_session(nowhere, ref(request_)), OutcomeUnknown)
 
 
-async def test_an_outage_at_inquiry_and_close_is_unknown(
+async def test_a_server_error_during_an_inquiry_or_close_is_unknown(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     created = await opened(gateway, account, request_)
@@ -243,7 +243,7 @@ async def test_an_outage_at_inquiry_and_close_is_unknown(
     assert isinstance(await gateway.close_session(account, ref(request_, created)), OutcomeUnknown)
 
 
-async def test_open_authorising_and_paid_sessions_report_themselves(
+async def test_open_authorising_and_paid_sessions_are_reported(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     created = await opened(gateway, account, request_)
@@ -264,7 +264,7 @@ async def test_open_authorising_and_paid_sessions_report_themselves(
     assert await gateway.close_session(account, session) == paid
 
 
-async def test_closing_ends_an_open_session_for_good(
+async def test_closing_an_open_session_is_permanent(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     created = await opened(gateway, account, request_)
@@ -274,7 +274,7 @@ async def test_closing_ends_an_open_session_for_good(
     assert await gateway.inquire(account, ref(request_)) == closed
 
 
-async def test_an_expired_session_reports_itself_closed(
+async def test_an_expired_session_is_reported_as_closed(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
@@ -308,7 +308,7 @@ async def test_a_decline_is_reported_with_its_reason(
     assert gateway.parse_callback(account, as_callback(received)).report == declined
 
 
-async def test_what_the_gateway_does_not_know_is_absent_and_another_accounts_too(
+async def test_unknown_sessions_and_sessions_of_other_accounts_are_absent(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -358,7 +358,7 @@ CAPTURED: dict[str, object] = {"id": "cap_1", "amount_minor": 159_000, "currency
         ("500 Oops", {}),
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_unknown(
+async def test_an_invalid_or_contradictory_response_is_unknown(
     gateway: SimulatorGateway, status: str, changes: dict[str, object]
 ) -> None:
     session = named(uuid4())
@@ -372,7 +372,7 @@ async def test_an_answer_that_makes_no_sense_is_unknown(
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 302, 202])
-async def test_an_unsettled_status_at_creation_is_unknown(
+async def test_an_inconclusive_status_of_a_creation_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, status: int
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
@@ -383,21 +383,21 @@ async def test_an_unsettled_status_at_creation_is_unknown(
 @pytest.mark.parametrize(
     "changes", [{"reference": "sess_0000000000000000000001"}, {"amount_minor": 1}, {"id": None}]
 )
-async def test_a_created_session_that_is_not_the_one_asked_for_is_unknown(
+async def test_a_created_session_that_does_not_match_the_request_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, changes: dict[str, object]
 ) -> None:
     async with speaking(reply("201 Created", session_said(request_.session_id, **changes))) as url:
         assert isinstance(await gateway.create_session(account_at(url), request_), OutcomeUnknown)
 
 
-async def test_a_404_that_is_not_the_gateways_own_is_unknown(
+async def test_a_404_of_a_proxy_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
     async with speaking(reply("404 Not Found", b"<h1>nginx</h1>")) as url:
         assert isinstance(await gateway.inquire(account_at(url), ref(request_)), OutcomeUnknown)
 
 
-async def test_a_reference_cannot_lead_elsewhere(gateway: SimulatorGateway) -> None:
+async def test_a_reference_is_escaped_in_the_url_path(gateway: SimulatorGateway) -> None:
     asked: list[bytes] = []
     session = named(uuid4(), "../x?y#z")
     async with speaking(reply("404 Not Found", b"{}"), asked) as url:
@@ -405,7 +405,7 @@ async def test_a_reference_cannot_lead_elsewhere(gateway: SimulatorGateway) -> N
     assert asked[0].startswith(b"GET /v1/sessions/..%2Fx%3Fy%23z HTTP/1.1\r\n")
 
 
-async def test_a_paid_callback_is_verified_and_read(
+async def test_a_callback_about_a_paid_session_is_verified_and_parsed(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -423,7 +423,7 @@ async def test_a_paid_callback_is_verified_and_read(
     assert gateway.acknowledge(callback).content_type == "application/json"
 
 
-async def test_a_buyer_cancel_callback_is_read(
+async def test_a_callback_about_a_cancelled_session_is_parsed(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -437,7 +437,7 @@ async def test_a_buyer_cancel_callback_is_read(
     assert callback.report == SessionReport(state=GatewaySessionState.CANCELLED)
 
 
-async def test_three_wordings_are_one_callback(
+async def test_repeated_callbacks_with_different_bytes_are_equal(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -450,7 +450,7 @@ async def test_three_wordings_are_one_callback(
     assert callbacks[0] == callbacks[1] == callbacks[2]
 
 
-async def test_a_badly_signed_first_callback_is_refused_and_the_next_accepted(
+async def test_a_callback_with_an_invalid_signature_is_refused_and_its_retry_accepted(
     gateway: SimulatorGateway,
     account: GatewayAccount,
     request_: GatewaySessionRequest,
@@ -486,7 +486,7 @@ async def test_a_callback_of_another_account_is_refused(
         gateway.parse_callback(other, as_callback(received))
 
 
-async def test_an_account_without_a_signing_secret_takes_no_callback(
+async def test_an_account_without_a_signing_secret_refuses_callbacks(
     gateway: SimulatorGateway,
 ) -> None:
     for account in (account_at("", secret=""), replace(account_at(""), credentials={})):
@@ -494,7 +494,7 @@ async def test_an_account_without_a_signing_secret_takes_no_callback(
             gateway.parse_callback(account, signed(b"{}", secret=""))
 
 
-async def test_any_changed_byte_makes_a_callback_bad(
+async def test_a_callback_with_a_changed_byte_is_refused(
     gateway: SimulatorGateway, account: GatewayAccount, received: Received
 ) -> None:
     for place in range(0, len(received.body), 7):
@@ -521,7 +521,7 @@ async def test_a_callback_with_a_bad_header_is_refused(
 
 
 @pytest.mark.parametrize(("shift_s", "accepted"), [(300, True), (-300, True), (301, False)])
-async def test_a_replayed_callback_is_refused_when_it_is_too_old(
+async def test_a_callback_with_an_old_timestamp_is_refused(
     http: GatewayHttpClient,
     account: GatewayAccount,
     received: Received,
@@ -556,14 +556,14 @@ def signed(body: bytes, secret: str = SECRET) -> CallbackRequest:
         b'{"type":"session.paid","session":' + session_said(uuid4(), status="paid") + b"}",
     ],
 )
-def test_a_good_signature_over_an_unreadable_body_is_refused(
+def test_a_callback_with_a_valid_signature_and_an_invalid_body_is_refused(
     gateway: SimulatorGateway, body: bytes
 ) -> None:
     with pytest.raises(InvalidCallbackError, match="signed body"):
         gateway.parse_callback(account_at(""), signed(body))
 
 
-def test_a_callback_about_nothing_of_ours_has_no_session(gateway: SimulatorGateway) -> None:
+def test_a_callback_about_a_foreign_session_has_no_session_id(gateway: SimulatorGateway) -> None:
     said = session_said(uuid4(), reference="order-7", status="paid", capture=CAPTURED)
     body = b'{"type":"session.paid","session":' + said + b"}"
     callback = gateway.parse_callback(account_at(""), signed(body))
@@ -572,7 +572,7 @@ def test_a_callback_about_nothing_of_ours_has_no_session(gateway: SimulatorGatew
     assert callback.report.capture is not None
 
 
-def test_a_ping_reports_nothing(gateway: SimulatorGateway) -> None:
+def test_a_ping_contains_no_report(gateway: SimulatorGateway) -> None:
     callback = gateway.parse_callback(account_at(""), signed(b'{"type":"ping"}'))
     assert (callback.session_id, callback.report) == (None, None)
 
@@ -612,7 +612,7 @@ def refund_said(request: GatewayRefundRequest, **changes: object) -> bytes:
         ("500 Oops", {}),
     ],
 )
-async def test_an_answer_about_a_refund_that_makes_no_sense_is_unknown(
+async def test_an_invalid_response_to_a_refund_is_unknown(
     gateway: SimulatorGateway, status: str, changes: dict[str, object]
 ) -> None:
     request = refund_request()
@@ -622,7 +622,7 @@ async def test_an_answer_about_a_refund_that_makes_no_sense_is_unknown(
 
 
 @pytest.mark.parametrize("status", [400, 401, 409, 429, 500, 503])
-async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
+async def test_a_refused_refund_that_may_have_been_processed_before_is_unknown(
     gateway: SimulatorGateway, status: int
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
@@ -630,7 +630,7 @@ async def test_a_refused_refund_that_may_have_been_done_before_is_unknown(
     assert answer == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 
 
-async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(
+async def test_a_refund_of_an_unknown_capture_is_declined(
     gateway: SimulatorGateway, account: GatewayAccount
 ) -> None:
     answer = await gateway.refund(account, refund_request(capture="cap_nobody"))
@@ -638,7 +638,7 @@ async def test_a_refund_of_what_the_gateway_does_not_know_is_declined(
     assert answer == RefundReport(state=declined, detail="status 404: no such capture")
 
 
-async def test_a_refund_with_a_wrong_key_is_unknown(
+async def test_a_refund_with_an_invalid_api_key_is_unknown(
     gateway: SimulatorGateway, simulator_url: str
 ) -> None:
     stranger, request = account_at(simulator_url, key="nobody"), refund_request()
@@ -646,7 +646,7 @@ async def test_a_refund_with_a_wrong_key_is_unknown(
     assert isinstance(await gateway.inquire_refund(stranger, request), OutcomeUnknown)
 
 
-async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
+async def test_a_refund_that_timed_out_is_found_by_our_refund_id(
     request_: GatewaySessionRequest, merchant: Merchant
 ) -> None:
     hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
@@ -679,14 +679,14 @@ async def test_a_hanging_refund_is_unknown_and_found_by_our_own_id(
         b'{"type":"refund.succeeded","refund":{"id":"\\u0000","reference":"r","status":"refused"}}',
     ],
 )
-def test_a_well_signed_refund_that_cannot_be_read_is_refused(
+def test_a_signed_refund_callback_with_invalid_content_is_refused(
     gateway: SimulatorGateway, body: bytes
 ) -> None:
     with pytest.raises(InvalidCallbackError, match="signed body"):
         gateway.parse_callback(account_at(""), signed(body))
 
 
-def test_a_refund_that_is_none_of_ours_has_no_id(gateway: SimulatorGateway) -> None:
+def test_a_callback_about_a_foreign_refund_has_no_refund_id(gateway: SimulatorGateway) -> None:
     body = b'{"type":"refund.refused","refund":{"id":"re_1","reference":"r","status":"refused"}}'
     callback = gateway.parse_callback(account_at(""), signed(body))
     assert callback.refund_id is None

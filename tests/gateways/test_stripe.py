@@ -71,12 +71,12 @@ def names(asked: Asked) -> set[str]:
     return {name.partition("[")[0] for name in asked.form}
 
 
-def test_the_pinned_version_is_the_one_that_the_checked_library_speaks() -> None:
+def test_the_pinned_api_version_matches_the_official_library() -> None:
     assert official.api_version == API_VERSION
     assert f"https://js.stripe.com/{API_VERSION.partition('.')[2]}/stripe.js" == SCRIPT_URL
 
 
-async def test_a_creation_names_only_what_the_current_api_knows(
+async def test_a_creation_uses_only_parameters_of_the_current_api(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -104,7 +104,7 @@ async def test_a_creation_names_only_what_the_current_api_knows(
     assert asked.headers["content-type"] == "application/x-www-form-urlencoded"
 
 
-def test_no_method_is_offered_whose_money_comes_days_later() -> None:
+def test_delayed_payment_methods_are_excluded() -> None:
     [excluded] = get_args(
         official.params.PaymentIntentCreateParams.__annotations__["excluded_payment_method_types"]
     )
@@ -127,7 +127,7 @@ def test_no_method_is_offered_whose_money_comes_days_later() -> None:
         ("x" * 5_000, f"pay_0000000000000000000007, order {'x' * 100}"),
     ],
 )
-async def test_an_intent_is_described_by_its_payment_and_order(
+async def test_an_intent_is_described_with_its_payment_and_order_ids(
     gateway: StripeGateway, stripe: Saying, order_id: str | None, description: str
 ) -> None:
     request = order(order_id=order_id)
@@ -136,7 +136,7 @@ async def test_an_intent_is_described_by_its_payment_and_order(
     assert stripe.asked[0].form["description"] == description
 
 
-async def test_an_unanswered_creation_with_other_parameters_is_no_silence(
+async def test_an_idempotency_error_counts_as_a_response_of_stripe(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.refuse(400, type="idempotency_error")
@@ -145,7 +145,7 @@ async def test_an_unanswered_creation_with_other_parameters_is_no_silence(
     assert outcome.has_responded
 
 
-async def test_a_key_without_a_permission_is_not_taken_for_throttling(
+async def test_a_missing_permission_is_not_mistaken_for_throttling(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.say(page())
@@ -163,7 +163,7 @@ async def test_a_key_without_a_permission_is_not_taken_for_throttling(
     assert outcome.is_throttled
 
 
-async def test_a_refund_of_the_dashboard_is_found_by_its_reference(
+async def test_a_refund_created_in_the_dashboard_is_found_by_its_reference(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.say(page(refund(None, id="re_2"), refund(None, id="re_1", status="pending")))
@@ -171,7 +171,7 @@ async def test_a_refund_of_the_dashboard_is_found_by_its_reference(
     assert report == RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
 
 
-async def test_the_buyer_gets_what_the_element_needs(
+async def test_the_buyer_receives_the_parameters_of_the_payment_element(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -198,7 +198,7 @@ async def test_the_buyer_gets_what_the_element_needs(
         ("JPY", 500, 500),  # zero-decimal: 500 are 500 yen
     ],
 )
-async def test_every_currency_is_counted_as_stripe_counts_it_both_ways(
+async def test_amounts_are_sent_and_parsed_in_the_smallest_unit_that_stripe_uses(
     gateway: StripeGateway, stripe: Saying, currency: str, amount_minor: int, units: int
 ) -> None:
     request = order(currency=currency, amount_minor=amount_minor)
@@ -216,13 +216,13 @@ async def test_every_currency_is_counted_as_stripe_counts_it_both_ways(
     assert stripe.asked[-1].form["amount"] == str(units)
 
 
-def test_no_other_currency_is_offered() -> None:
+def test_only_supported_currencies_are_offered() -> None:
     assert StripeGateway.capabilities.decimals == DECIMALS
     assert set(DECIMALS) == {"USD", "THB", "TWD", "IDR", "PHP", "JPY"}
 
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
-async def test_what_stripe_understands_and_refuses_is_rejected_without_its_message(
+async def test_a_creation_that_stripe_refuses_is_rejected_without_stripes_message(
     gateway: StripeGateway, stripe: Saying, status: int
 ) -> None:
     stripe.refuse(status, code="parameter_unknown", param="amount")
@@ -231,7 +231,7 @@ async def test_what_stripe_understands_and_refuses_is_rejected_without_its_messa
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
-async def test_a_busy_or_broken_stripe_is_unknown(
+async def test_a_creation_is_unknown_if_stripe_is_overloaded_or_fails(
     gateway: StripeGateway, stripe: Saying, status: int
 ) -> None:
     stripe.refuse(status, code="lock_timeout")
@@ -242,7 +242,7 @@ async def test_a_busy_or_broken_stripe_is_unknown(
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"error":"no"}', b"\xff"])
 @pytest.mark.parametrize("status", [200, 400, 404])
-async def test_what_is_not_stripes_word_is_unknown(
+async def test_a_response_in_another_format_is_unknown(
     gateway: StripeGateway, stripe: Saying, status: int, body: bytes
 ) -> None:
     for _ in range(3):
@@ -253,7 +253,7 @@ async def test_what_is_not_stripes_word_is_unknown(
     assert isinstance(await gateway.inquire_refund(stripe.account, wanted()), OutcomeUnknown)
 
 
-async def test_a_key_that_was_used_for_something_else_proves_nothing(
+async def test_a_reused_idempotency_key_is_an_unknown_outcome(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.refuse(400, type="idempotency_error")
@@ -273,7 +273,7 @@ async def test_a_key_that_was_used_for_something_else_proves_nothing(
         {"client_secret": None},
     ],
 )
-async def test_a_creation_is_believed_only_if_it_is_the_one_that_was_asked_for(
+async def test_a_created_intent_that_does_not_match_the_request_is_unknown(
     gateway: StripeGateway, stripe: Saying, changes: dict[str, Any]
 ) -> None:
     request = order()
@@ -292,13 +292,13 @@ STATES = {
 }
 
 
-def test_every_status_that_the_current_api_knows_has_its_state() -> None:
+def test_every_intent_status_of_the_current_api_maps_to_a_state() -> None:
     [documented, _] = get_args(official.PaymentIntent.__annotations__["status"])
     assert set(STATES) == set(get_args(documented))
 
 
 @pytest.mark.parametrize("status", sorted(STATES))
-async def test_an_inquiry_says_what_the_intent_is(
+async def test_an_inquiry_reports_the_status_of_the_intent(
     gateway: StripeGateway, stripe: Saying, status: str
 ) -> None:
     request = order()
@@ -310,7 +310,7 @@ async def test_an_inquiry_says_what_the_intent_is(
     assert (stripe.asked[0].method, stripe.asked[0].path) == ("GET", "/v1/payment_intents/pi_1")
 
 
-async def test_a_status_that_nobody_has_met_is_unknown(
+async def test_an_undocumented_intent_status_is_unknown(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -321,7 +321,7 @@ async def test_a_status_that_nobody_has_met_is_unknown(
     )
 
 
-async def test_what_was_received_is_captured_and_not_what_was_asked(
+async def test_a_capture_has_the_received_amount_and_not_the_requested_amount(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -331,7 +331,7 @@ async def test_what_was_received_is_captured_and_not_what_was_asked(
     assert report == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
-async def test_a_cancellation_closes_and_one_that_comes_too_late_tells_the_capture(
+async def test_a_cancellation_closes_the_session_or_reports_its_capture(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -351,7 +351,7 @@ async def test_a_cancellation_closes_and_one_that_comes_too_late_tells_the_captu
     ]
 
 
-async def test_a_reference_cannot_lead_to_another_address(
+async def test_a_reference_is_escaped_in_the_url_path(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.refuse(404, code="resource_missing")
@@ -361,7 +361,7 @@ async def test_a_reference_cannot_lead_to_another_address(
     assert stripe.asked[0].form == {}
 
 
-async def test_an_unanswered_creation_is_sent_again_word_by_word_and_then_asked_about(
+async def test_an_unanswered_creation_is_repeated_unchanged_and_then_inquired(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -378,7 +378,7 @@ async def test_an_unanswered_creation_is_sent_again_word_by_word_and_then_asked_
     assert (asked.method, asked.path) == ("GET", "/v1/payment_intents/pi_1")
 
 
-async def test_an_unanswered_creation_is_sent_again_to_be_closed(
+async def test_an_unanswered_creation_is_repeated_before_it_is_closed(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     request = order()
@@ -388,7 +388,7 @@ async def test_an_unanswered_creation_is_sent_again_to_be_closed(
     assert closed == SessionReport(state=GatewaySessionState.CLOSED)
 
 
-async def test_a_creation_whose_key_may_be_forgotten_is_never_sent_again(
+async def test_a_creation_is_not_repeated_if_its_idempotency_key_may_have_expired(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     old = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S + 1))
@@ -402,7 +402,7 @@ async def test_a_creation_whose_key_may_be_forgotten_is_never_sent_again(
     assert await gateway.inquire(stripe.account, ref(young, None)) == OPEN
 
 
-async def test_a_creation_that_is_refused_when_sent_again_was_never_done(
+async def test_a_session_is_absent_if_the_repeated_creation_is_refused(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.refuse(400, code="amount_too_small")
@@ -422,7 +422,7 @@ REFUND_STATES = {
 
 
 @pytest.mark.parametrize("status", sorted(REFUND_STATES))
-async def test_a_refund_names_only_what_the_api_knows_and_its_status_is_read(
+async def test_a_refund_uses_only_parameters_of_the_current_api_and_reports_its_status(
     gateway: StripeGateway, stripe: Saying, status: str
 ) -> None:
     asked = wanted()
@@ -443,7 +443,7 @@ async def test_a_refund_names_only_what_the_api_knows_and_its_status_is_read(
     assert post.headers["idempotency-key"] == text
 
 
-async def test_a_refund_that_stands_at_stripe_is_not_asked_for_again(
+async def test_a_refund_that_exists_at_stripe_is_not_sent_again(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     asked = wanted()
@@ -453,7 +453,7 @@ async def test_a_refund_that_stands_at_stripe_is_not_asked_for_again(
     assert [item.method for item in stripe.asked] == ["GET"]
 
 
-async def test_a_refund_is_not_asked_for_while_nobody_says_whether_it_stands(
+async def test_a_refund_is_not_sent_if_the_search_for_it_fails(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.say(b"out of order", 500)
@@ -461,7 +461,7 @@ async def test_a_refund_is_not_asked_for_while_nobody_says_whether_it_stands(
     assert [item.method for item in stripe.asked] == ["GET"]
 
 
-async def test_a_refund_is_looked_for_on_every_page_whoever_else_refunded(
+async def test_a_refund_is_searched_on_every_page_among_foreign_refunds(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     asked = wanted()
@@ -473,7 +473,7 @@ async def test_a_refund_is_looked_for_on_every_page_whoever_else_refunded(
     assert stripe.asked[1].form["starting_after"] == "re_3"
 
 
-async def test_looking_for_a_refund_ends(
+async def test_the_search_for_a_refund_is_limited(
     gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "REFUND_PAGES_MAX", 2)
@@ -495,7 +495,7 @@ async def test_looking_for_a_refund_ends(
         (402, "balance_insufficient"),
     ],
 )
-async def test_a_refund_that_stripe_will_not_do_is_declined(
+async def test_a_refund_that_stripe_refuses_is_declined(
     gateway: StripeGateway, stripe: Saying, status: int, code: str
 ) -> None:
     stripe.say(page())
@@ -505,7 +505,7 @@ async def test_a_refund_that_stripe_will_not_do_is_declined(
     assert report == RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
 
 
-async def test_money_that_the_account_does_not_know_is_another_accounts_and_a_persons_to_look_into(
+async def test_a_refund_of_a_payment_of_another_account_needs_an_operator(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     elsewhere = RefundReport(
@@ -524,7 +524,7 @@ async def test_money_that_the_account_does_not_know_is_another_accounts_and_a_pe
 
 
 @pytest.mark.parametrize("status", [401, 403, 409, 429, 500])
-async def test_a_refund_that_was_not_decided_on_is_unknown(
+async def test_a_refund_with_an_inconclusive_response_is_unknown(
     gateway: StripeGateway, stripe: Saying, status: int
 ) -> None:
     stripe.say(page())
@@ -532,7 +532,7 @@ async def test_a_refund_that_was_not_decided_on_is_unknown(
     assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
 
 
-async def test_a_refund_is_believed_only_if_it_is_the_one_that_was_asked_for(
+async def test_a_refund_that_does_not_match_the_request_is_unknown(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     stripe.say(page())
@@ -540,7 +540,7 @@ async def test_a_refund_is_believed_only_if_it_is_the_one_that_was_asked_for(
     assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
 
 
-async def test_several_requests_together_have_the_time_of_one(
+async def test_all_requests_of_an_operation_share_one_timeout(
     gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "OPERATION_TIMEOUT_S", 0)
@@ -552,13 +552,15 @@ async def test_several_requests_together_have_the_time_of_one(
     assert await gateway.inquire_refund(stripe.account, wanted()) == too_late
 
 
-async def test_nobody_there_is_not_contacted(gateway: StripeGateway, stripe: Saying) -> None:
+async def test_an_unreachable_gateway_is_reported_as_not_contacted(
+    gateway: StripeGateway, stripe: Saying
+) -> None:
     nowhere = Saying(url="http://127.0.0.1:9").account
     assert isinstance(await gateway.create_session(nowhere, order()), NotContacted)
     assert isinstance(await gateway.refund(nowhere, wanted()), NotContacted)
 
 
-def test_failures_are_told_by_documented_words(gateway: StripeGateway) -> None:
+def test_failure_codes_are_documented_and_classified(gateway: StripeGateway) -> None:
     [codes, *_] = get_args(official.PaymentIntent.LastPaymentError.__annotations__["code"])
     documented = set(get_args(codes))
     assert documented & set(FAILURES) >= {

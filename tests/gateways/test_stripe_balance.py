@@ -77,7 +77,7 @@ def page(*transactions: dict[str, Any], more: bool = False) -> dict[str, Any]:
     }
 
 
-def test_a_charge_is_a_payment_by_its_intent_in_the_currency_that_was_paid() -> None:
+def test_a_charge_is_a_payment_of_its_intent_in_the_charged_currency() -> None:
     found = movement(currency="usd", amount=4_500, exchange_rate=0.0283)
     assert found is not None
     assert (found.kind, found.reference) == (MovementKind.PAYMENT, "pi_1")
@@ -85,7 +85,7 @@ def test_a_charge_is_a_payment_by_its_intent_in_the_currency_that_was_paid() -> 
     assert found.at == datetime.fromtimestamp(AT, UTC)
 
 
-def test_a_charge_that_was_captured_in_part_has_what_was_captured() -> None:
+def test_a_partially_captured_charge_has_the_captured_amount() -> None:
     found = movement(source=CHARGE | {"amount_captured": 100_000})
     assert found is not None
     assert found.amount_minor == 100_000
@@ -107,7 +107,7 @@ def refund(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_a_refund_names_ours_and_one_that_has_failed_or_waits_is_none() -> None:
+def test_only_a_successful_refund_is_a_movement_and_has_our_id() -> None:
     refund_id = uuid4()
     found = movement(**refund(metadata={"refund_id": ids.format_id(ids.REFUND, refund_id)}))
     assert found is not None
@@ -120,7 +120,7 @@ def test_a_refund_names_ours_and_one_that_has_failed_or_waits_is_none() -> None:
         assert movement(**refund(status=status)) is None
 
 
-def test_a_dispute_is_what_it_moved_or_where_the_balance_is_another_what_is_disputed() -> None:
+def test_a_dispute_has_the_moved_amount_if_the_currencies_match() -> None:
     source = {"id": "du_1", "object": "dispute", "amount": 159_000, "currency": "thb"}
     moved = {"amount": -150_000, "type": "adjustment", "source": source}
     taken = movement(reporting_category="dispute", **moved)
@@ -133,7 +133,7 @@ def test_a_dispute_is_what_it_moved_or_where_the_balance_is_another_what_is_disp
     assert (back.amount_minor, back.currency) == (159_000, "THB")
 
 
-def test_a_payout_is_what_came_to_the_bank_and_one_that_came_back_is_told_apart() -> None:
+def test_payouts_and_returned_payouts_have_different_kinds() -> None:
     source = {"id": "po_1", "object": "payout", "amount": 154_359, "currency": "thb"}
     out = movement(reporting_category="payout", type="payout", amount=-154_359, source=source)
     back = movement(
@@ -155,11 +155,11 @@ def test_a_payout_is_what_came_to_the_bank_and_one_that_came_back_is_told_apart(
         {"reporting_category": "dispute", "type": "adjustment"},
     ],
 )
-def test_what_is_none_of_these_is_left_out(changes: dict[str, Any]) -> None:
+def test_unsupported_balance_transactions_are_skipped(changes: dict[str, Any]) -> None:
     assert movement(**changes) is None
 
 
-async def test_a_page_is_asked_for_by_its_span_and_where_the_last_one_ended(
+async def test_a_page_is_requested_by_its_period_and_the_previous_cursor(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     assert isinstance(gateway, ReportingGateway)
@@ -182,7 +182,7 @@ async def test_a_page_is_asked_for_by_its_span_and_where_the_last_one_ended(
     assert second.form == first.form | {"starting_after": "txn_2"}
 
 
-async def test_what_was_kept_of_a_payout_is_every_fee_of_all_its_pages(
+async def test_the_fees_of_a_payout_are_summed_over_all_pages(
     gateway: StripeGateway, stripe: Saying
 ) -> None:
     own = transaction(id="txn_3", reporting_category="payout", type="payout", fee=100)
@@ -194,15 +194,13 @@ async def test_what_was_kept_of_a_payout_is_every_fee_of_all_its_pages(
     assert {asked.form["payout"] for asked in stripe.asked} == {"po_1"}
 
 
-async def test_of_a_payout_by_hand_stripe_tells_no_fee(
-    gateway: StripeGateway, stripe: Saying
-) -> None:
+async def test_the_fees_of_a_manual_payout_are_zero(gateway: StripeGateway, stripe: Saying) -> None:
     stripe.refuse(400, message="Balance transaction history can only be filtered on automatic")
     assert await gateway.sum_payout_fees(stripe.account, "po_1") == 0
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"object": "list"}'])
-async def test_what_cannot_be_read_is_no_list(
+async def test_an_invalid_response_to_a_list_request_is_unknown(
     gateway: StripeGateway, stripe: Saying, body: bytes
 ) -> None:
     stripe.say(body)

@@ -85,12 +85,12 @@ def is_officially_good(header: str, body: str) -> bool:
 
 
 @given(body=st.text(), secret=st.text(min_size=1).filter(str.strip))
-def test_what_stripes_own_library_signs_is_verified(body: str, secret: str) -> None:
+def test_signatures_of_the_official_library_are_verified(body: str, secret: str) -> None:
     assert is_good(SIGNED(body, secret, NOW_S), body, secret)
 
 
 @given(body=st.text(), start=st.integers(0, 80), end=st.integers(0, 80), put=st.text(max_size=3))
-def test_a_changed_signature_is_refused_wherever_stripes_own_library_refuses_it(
+def test_a_changed_signature_is_refused_if_the_official_library_refuses_it(
     body: str, start: int, end: int, put: str
 ) -> None:
     header = SIGNED(body, WEBHOOK_SECRET, NOW_S)
@@ -98,14 +98,14 @@ def test_a_changed_signature_is_refused_wherever_stripes_own_library_refuses_it(
     assert not is_good(changed, body) or is_officially_good(changed, body)
 
 
-def test_what_the_sandbox_signs_stripes_own_library_verifies() -> None:
+def test_the_official_library_verifies_signatures_of_the_sandbox() -> None:
     body = event("payment_intent.succeeded", intent(order(), status="succeeded"))
     header = signature(WEBHOOK_SECRET, body.encode(), NOW_S)
     assert header == SIGNED(body, WEBHOOK_SECRET, NOW_S)
     assert is_officially_good(header, body)
 
 
-def test_one_fitting_signature_among_several_is_enough() -> None:
+def test_a_single_valid_signature_among_several_is_sufficient() -> None:
     header = SIGNED("{}", WEBHOOK_SECRET, NOW_S)
     stamp, fitting = header.split(",")
     assert is_good(f"{stamp},v1={'0' * 64},{fitting}", "{}")
@@ -114,17 +114,17 @@ def test_one_fitting_signature_among_several_is_enough() -> None:
 
 
 @pytest.mark.parametrize("age_s", [CALLBACK_TOLERANCE_S + 1, -CALLBACK_TOLERANCE_S - 1])
-def test_a_signature_ages(age_s: int) -> None:
+def test_a_signature_outside_the_time_tolerance_is_refused(age_s: int) -> None:
     assert not is_good(SIGNED("{}", WEBHOOK_SECRET, NOW_S - age_s), "{}")
     assert is_good(SIGNED("{}", WEBHOOK_SECRET, NOW_S - age_s + age_s // abs(age_s)), "{}")
 
 
 @pytest.mark.parametrize("secret", ["", "  "])
-def test_an_account_without_a_secret_believes_nobody(secret: str) -> None:
+def test_an_account_without_a_secret_refuses_every_signature(secret: str) -> None:
     assert not is_good(signature(secret, b"{}", NOW_S), "{}", secret)
 
 
-def test_success_is_a_capture_under_the_same_name_in_every_version(
+def test_a_successful_payment_has_the_same_capture_in_every_api_version(
     gateway: StripeGateway,
 ) -> None:
     request = order()
@@ -158,7 +158,7 @@ def test_success_is_a_capture_under_the_same_name_in_every_version(
         ),
     ],
 )
-def test_a_declined_attempt_is_no_end(
+def test_a_declined_attempt_does_not_end_the_session(
     gateway: StripeGateway, error: dict[str, str] | None, reason: FailureReason
 ) -> None:
     said = intent(order(), last_payment_error=error)
@@ -166,14 +166,14 @@ def test_a_declined_attempt_is_no_end(
     assert callback.report == SessionReport(state=GatewaySessionState.ATTEMPTED, reason=reason)
 
 
-def test_a_refunds_reason_is_kept_as_text_that_can_be_kept(gateway: StripeGateway) -> None:
+def test_a_refund_failure_reason_is_cleaned_and_truncated(gateway: StripeGateway) -> None:
     said = refund(uuid4(), status="failed", failure_reason="\x00lost\n" + "x" * 1_000)
     told = read(gateway, "refund.failed", said).refund
     assert told is not None
     assert told.detail == ("lost" + "x" * 1_000)[:200]
 
 
-def test_a_cancellation_closes(gateway: StripeGateway) -> None:
+def test_a_cancelled_intent_closes_the_session(gateway: StripeGateway) -> None:
     callback = read(gateway, "payment_intent.canceled", intent(order(), status="canceled"))
     assert callback.report == SessionReport(state=GatewaySessionState.CLOSED)
 
@@ -181,7 +181,7 @@ def test_a_cancellation_closes(gateway: StripeGateway) -> None:
 @pytest.mark.parametrize(
     "kind", ["refund.created", "refund.updated", "refund.failed", "charge.refund.updated"]
 )
-def test_every_event_of_a_refund_says_how_it_stands(gateway: StripeGateway, kind: str) -> None:
+def test_every_refund_event_reports_the_refund_status(gateway: StripeGateway, kind: str) -> None:
     refund_id = uuid4()
     said = refund(refund_id, status="failed", failure_reason="expired_or_canceled_card")
     report = RefundReport(
@@ -208,7 +208,7 @@ def outside(**changes: Any) -> OutsideRefund:
 
 @pytest.mark.parametrize("metadata", [None, {}, {"refund_id": "ref_!"}, {"why": "by Ann"}])
 @pytest.mark.parametrize("kind", ["refund.created", "refund.updated", "charge.refund.updated"])
-def test_a_refund_that_was_made_in_the_dashboard_is_an_outside_refund(
+def test_a_refund_created_in_the_dashboard_is_an_outside_refund(
     gateway: StripeGateway, kind: str, metadata: dict[str, str] | None
 ) -> None:
     said = refund(None, metadata=metadata)
@@ -226,7 +226,7 @@ def test_an_early_fraud_warning_names_the_capture_and_the_reason(
     assert told == VerifiedCallback(id="evt_1", fraud_warning=warning)
 
 
-def test_a_thin_event_is_told_from_a_wrong_signature(gateway: StripeGateway) -> None:
+def test_a_thin_event_is_distinguished_from_an_invalid_signature(gateway: StripeGateway) -> None:
     thin = {
         "id": "evt_test_1",
         "object": "v2.core.event",
@@ -256,13 +256,13 @@ DISPUTES = {
 }
 
 
-def test_every_status_of_a_dispute_that_the_current_api_knows_has_its_state() -> None:
+def test_every_dispute_status_of_the_current_api_maps_to_a_state() -> None:
     [documented, _] = get_args(official.Dispute.__annotations__["status"])
     assert set(DISPUTES) == set(get_args(documented))
 
 
 @pytest.mark.parametrize("status", [*sorted(DISPUTES), "a_new_one"])
-def test_a_dispute_is_read_with_its_state_and_all_that_the_case_shows(
+def test_a_dispute_is_parsed_with_its_state_amount_reason_and_deadline(
     gateway: StripeGateway, status: str
 ) -> None:
     said = dispute(status=status, due_by=1_800_000_000)
@@ -289,7 +289,7 @@ def test_a_dispute_is_read_with_its_state_and_all_that_the_case_shows(
         {name: value for name, value in dispute().items() if name != "evidence_details"},
     ],
 )
-def test_a_dispute_that_cannot_be_answered_has_no_deadline(
+def test_a_dispute_that_cannot_be_contested_has_no_deadline(
     gateway: StripeGateway, said: dict[str, Any]
 ) -> None:
     report = read(gateway, "charge.dispute.created", said).dispute
@@ -307,7 +307,7 @@ def test_a_dispute_that_cannot_be_answered_has_no_deadline(
         ("funds_reinstated", DisputedFunds.REINSTATED),
     ],
 )
-def test_every_event_of_a_dispute_says_where_the_money_is(
+def test_every_dispute_event_reports_whether_funds_were_withdrawn(
     gateway: StripeGateway, kind: str, funds: DisputedFunds
 ) -> None:
     report = read(gateway, f"charge.dispute.{kind}", dispute(amount=500, currency="jpy")).dispute
@@ -329,7 +329,7 @@ def test_every_event_of_a_dispute_says_where_the_money_is(
         ("refund.updated", refund(uuid4(), status="a_new_one")),
     ],
 )
-def test_what_is_not_about_ours_is_about_nothing(
+def test_events_without_usable_references_have_no_effect(
     gateway: StripeGateway, kind: str, about: Any
 ) -> None:
     assert read(gateway, kind, about) == VerifiedCallback(id="evt_1")
@@ -350,7 +350,7 @@ def test_what_is_not_about_ours_is_about_nothing(
         event("payment_intent.succeeded", intent(order()), id=""),
     ],
 )
-def test_what_is_well_signed_and_makes_no_sense_is_bad(gateway: StripeGateway, body: str) -> None:
+def test_a_signed_event_with_invalid_content_is_refused(gateway: StripeGateway, body: str) -> None:
     with pytest.raises(InvalidCallbackError):
         gateway.parse_callback(ACCOUNT, came(body))
 

@@ -52,7 +52,9 @@ def account(url: str) -> GatewayAccount:
     return GatewayAccount(id=1, provider="stripe", base_url=url, credentials=keys)
 
 
-async def test_each_request_is_understood(http: Recorder, account: GatewayAccount) -> None:
+async def test_stripe_mock_accepts_every_request_of_the_adapter(
+    http: Recorder, account: GatewayAccount
+) -> None:
     gateway = StripeGateway(http, now=NOW.timestamp)
     request = order()
     await gateway.create_session(account, request)
@@ -75,7 +77,7 @@ async def test_each_request_is_understood(http: Recorder, account: GatewayAccoun
     assert ("POST", "/v1/payment_intents/pi_1/cancel") in asked
 
 
-async def test_a_request_that_the_contract_does_not_know_is_refused(
+async def test_stripe_mock_refuses_an_unknown_parameter(
     http: Recorder, account: GatewayAccount
 ) -> None:
     headers = {

@@ -165,7 +165,7 @@ async def sent(
     return opened(body)
 
 
-async def test_an_order_is_worded_as_documented(
+async def test_an_order_has_the_documented_claims(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     name = ids.format_id(ids.SESSION, order.session_id)
@@ -188,7 +188,7 @@ def _in_taipei(moment: datetime) -> str:
     return moment.astimezone(timezone(timedelta(hours=8))).strftime("%Y-%m-%d %H:%M:%S")
 
 
-async def test_what_is_known_of_the_buyer_goes_along(
+async def test_an_order_contains_the_buyers_locale_and_email(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     more = replace(order, kind="qr", locale="zh-Hant-TW-x-long", payer_email="b@example.com")
@@ -211,7 +211,7 @@ async def test_what_is_known_of_the_buyer_goes_along(
         ("redirect", "konbini", None),  # 2C2P does not have it
     ],
 )
-async def test_a_named_method_opens_at_its_channel(
+async def test_a_branded_method_opens_its_payment_channel(
     gateway: TwoC2pGateway,
     account: GatewayAccount,
     order: GatewaySessionRequest,
@@ -223,7 +223,7 @@ async def test_a_named_method_opens_at_its_channel(
     assert claims.get("paymentChannel") == channel
 
 
-def test_every_channel_belongs_to_a_named_method() -> None:
+def test_every_channel_belongs_to_a_known_brand() -> None:
     assert BRAND_CHANNELS.keys() <= BRANDS_BY_CODE.keys()
 
 
@@ -236,7 +236,7 @@ def test_every_channel_belongs_to_a_named_method() -> None:
         *((tag, None) for tag in ("ms-MY", "ar", "ko", "fil", "enx", "", "-")),
     ],
 )
-async def test_only_languages_of_the_page_are_requested(
+async def test_only_languages_that_the_page_supports_are_requested(
     gateway: TwoC2pGateway,
     account: GatewayAccount,
     order: GatewaySessionRequest,
@@ -259,7 +259,7 @@ async def test_only_languages_of_the_page_are_requested(
         ("", "-"),
     ],
 )
-async def test_a_description_is_escaped_and_cut_between_escapes(
+async def test_a_description_is_escaped_and_truncated_between_escapes(
     gateway: TwoC2pGateway,
     account: GatewayAccount,
     order: GatewaySessionRequest,
@@ -270,7 +270,7 @@ async def test_a_description_is_escaped_and_cut_between_escapes(
     assert claims["description"] == escaped
 
 
-async def test_a_deadline_is_told_on_the_gateways_own_clock(
+async def test_the_deadline_is_sent_in_the_gateways_time_zone(
     gateway: TwoC2pGateway, order: GatewaySessionRequest
 ) -> None:
     at = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
@@ -284,7 +284,7 @@ async def test_a_deadline_is_told_on_the_gateways_own_clock(
 
 
 @pytest.mark.parametrize("offset", ["", "8", "+8:00", "+08:00 ", "+15:00", "+08:60", "UTC"])
-async def test_nothing_is_opened_without_a_clock_to_tell_the_deadline_by(
+async def test_a_session_is_not_created_without_a_valid_utc_offset(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, offset: str
 ) -> None:
     asked: list[bytes] = []
@@ -294,12 +294,12 @@ async def test_nothing_is_opened_without_a_clock_to_tell_the_deadline_by(
     assert asked == []
 
 
-def test_it_is_offered_where_it_has_merchants() -> None:
+def test_the_gateway_is_offered_in_the_countries_of_its_merchants() -> None:
     expected = {"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"}
     assert TwoC2pGateway.capabilities.countries == expected
 
 
-async def test_the_buyer_is_led_to_the_page_for_as_long_as_its_token_lives(
+async def test_the_buyer_is_redirected_to_the_page_until_its_token_expires(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     at = order.opened_at.replace(microsecond=0)
@@ -312,7 +312,7 @@ async def test_the_buyer_is_led_to_the_page_for_as_long_as_its_token_lives(
     assert created.reference == ref(order).reference
 
 
-async def test_the_gateway_reads_the_deadline_that_we_mean(
+async def test_a_wrong_utc_offset_makes_the_gateway_reject_the_deadline(
     gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest, buyer: Shop
 ) -> None:
     there = account_at(url, utc_offset="+08:00")
@@ -323,7 +323,7 @@ async def test_the_gateway_reads_the_deadline_that_we_mean(
     assert isinstance(await gateway.create_session(elsewhere, again), SessionRejected)
 
 
-async def test_an_invoice_is_ordered_once_whatever_is_asked_for_afterwards(
+async def test_a_repeated_order_returns_the_same_page_and_a_changed_order_is_unknown(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     page = await create(gateway, account, order)
@@ -333,7 +333,7 @@ async def test_an_invoice_is_ordered_once_whatever_is_asked_for_afterwards(
     assert dearer == said
 
 
-async def test_a_refusal_is_believed_signed_or_not(
+async def test_signed_and_unsigned_refusals_are_accepted(
     gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest
 ) -> None:
     stranger = account_at(url, merchant_id="nobody")
@@ -355,7 +355,7 @@ async def test_a_refusal_is_believed_signed_or_not(
         {"error": "busy"},
     ],
 )
-async def test_what_is_unsigned_never_opens_and_what_is_unsettled_never_refuses(
+async def test_an_unsigned_or_inconclusive_response_to_an_order_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, said: dict[str, str]
 ) -> None:
     async with speaking(reply("200 OK", json.dumps(said).encode())) as nobody:
@@ -371,7 +371,7 @@ async def test_what_is_unsigned_never_opens_and_what_is_unsettled_never_refuses(
         ({"respCode": "0000", "webPaymentUrl": "https://pay.example/x"}, "another"),
     ],
 )
-async def test_a_page_is_opened_only_where_the_account_itself_is_told_of_it(
+async def test_a_page_is_opened_only_for_a_valid_url_signed_with_the_accounts_secret(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, said: dict[str, str], secret: str
 ) -> None:
     async with speaking(reply("200 OK", envelope(said, secret))) as nobody:
@@ -379,7 +379,7 @@ async def test_a_page_is_opened_only_where_the_account_itself_is_told_of_it(
     assert isinstance(answer, OutcomeUnknown)
 
 
-async def test_an_unpaid_token_is_open_while_it_lives_and_closed_afterwards(
+async def test_an_unpaid_session_is_closed_when_its_token_expires(
     http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     await create(TwoC2pGateway(http), account, order)
@@ -390,7 +390,7 @@ async def test_an_unpaid_token_is_open_while_it_lives_and_closed_afterwards(
         assert await later.close_session(account, ref(order)) == wanted
 
 
-async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any_more(
+async def test_an_unanswered_order_is_unknown_until_its_token_has_expired(
     http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     unanswered = ref(order, reference=None)
@@ -403,7 +403,7 @@ async def test_what_may_have_been_ordered_is_unknown_until_nobody_can_pay_it_any
     )
 
 
-async def test_a_token_of_another_merchant_or_another_invoice_is_absent(
+async def test_a_session_of_another_merchant_or_invoice_is_absent(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     await create(gateway, account, order)
@@ -412,7 +412,7 @@ async def test_a_token_of_another_merchant_or_another_invoice_is_absent(
         assert report == SessionReport(state=GatewaySessionState.ABSENT)
 
 
-async def test_money_without_notification_is_found_by_asking(
+async def test_a_payment_without_a_notification_is_found_by_inquiry(
     gateway: TwoC2pGateway,
     account: GatewayAccount,
     order: GatewaySessionRequest,
@@ -428,7 +428,7 @@ async def test_money_without_notification_is_found_by_asking(
     assert merchant.received == []
 
 
-async def test_what_is_in_progress_is_authorising_and_then_captured(
+async def test_a_payment_in_progress_is_authorising_and_then_captured(
     order: GatewaySessionRequest, http: GatewayHttpClient, merchant: Merchant
 ) -> None:
     gateway = TwoC2pGateway(http)
@@ -446,7 +446,7 @@ async def test_what_is_in_progress_is_authorising_and_then_captured(
     assert by_state[GatewaySessionState.CAPTURED].report == report
 
 
-async def test_the_buyer_gives_up_on_the_page(
+async def test_a_session_is_cancelled_if_the_buyer_cancels_on_the_page(
     gateway: TwoC2pGateway,
     account: GatewayAccount,
     order: GatewaySessionRequest,
@@ -492,7 +492,7 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
         {"respCode": 0},
     ],
 )
-async def test_an_answer_that_makes_no_sense_is_unknown(
+async def test_an_invalid_response_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, changes: dict[str, Any]
 ) -> None:
     said = facts(order.session_id, **changes)
@@ -501,7 +501,7 @@ async def test_an_answer_that_makes_no_sense_is_unknown(
 
 
 @pytest.mark.parametrize("code", ["0000", "2002", "4005"])
-async def test_an_unsigned_word_says_nothing_of_money(
+async def test_an_unsigned_or_failed_inquiry_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
     said = facts(order.session_id, respCode=code)
@@ -521,7 +521,7 @@ def heard(gateway: TwoC2pGateway, said: dict[str, Any]) -> VerifiedCallback:
     return gateway.parse_callback(account_at(""), calling(envelope(said)))
 
 
-def test_a_notification_is_read_to_the_last_place(gateway: TwoC2pGateway) -> None:
+def test_a_notification_is_parsed_with_its_exact_amount(gateway: TwoC2pGateway) -> None:
     session_id = uuid4()
     told = facts(session_id)
     callback = heard(gateway, told)
@@ -538,7 +538,7 @@ def test_a_notification_is_read_to_the_last_place(gateway: TwoC2pGateway) -> Non
 
 
 @pytest.mark.parametrize("code", sorted(STATES))
-def test_every_documented_code_says_one_thing_by_callback_and_inquiry(
+def test_every_documented_code_has_its_state_and_failure_reason(
     gateway: TwoC2pGateway, code: str
 ) -> None:
     report = heard(gateway, facts(uuid4(), respCode=code)).report
@@ -549,7 +549,7 @@ def test_every_documented_code_says_one_thing_by_callback_and_inquiry(
     assert gateway.classify_failure(code) is FAILURES.get(code, FailureReason.UNKNOWN)
 
 
-def test_every_published_code_has_one_meaning() -> None:
+def test_every_published_code_is_either_mapped_or_undecided() -> None:
     assert not [code for code in PUBLISHED if (code in STATES) == (code in UNDECIDED)]
 
 
@@ -563,7 +563,7 @@ def test_every_published_code_has_one_meaning() -> None:
         *((code, "captured") for code in ("5015", "5016", "5017")),
     ],
 )
-async def test_a_published_end_ends_the_session(
+async def test_published_final_codes_end_the_session(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, state: str
 ) -> None:
     said = facts(order.session_id, respCode=code)
@@ -576,7 +576,7 @@ async def test_a_published_end_ends_the_session(
 
 @pytest.mark.parametrize("code", sorted(DEVIATIONS))
 @pytest.mark.parametrize("amount", ["1590", 1600, "1.5"])
-def test_money_taken_otherwise_than_ordered_is_told_with_the_code_and_never_exact(
+def test_a_deviating_payment_is_an_uncertain_capture_with_its_response_code(
     gateway: TwoC2pGateway, code: str, amount: str | int
 ) -> None:
     report = heard(gateway, facts(uuid4(), respCode=code, amount=amount)).report
@@ -594,7 +594,7 @@ def test_money_taken_otherwise_than_ordered_is_told_with_the_code_and_never_exac
 
 
 @pytest.mark.parametrize("reference", [None, ""])
-async def test_money_without_tran_ref_is_captured_under_the_beginning_of_its_reference(
+async def test_a_payment_without_a_tran_ref_has_the_prefix_of_its_reference(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, reference: str | None
 ) -> None:
     said = facts(order.session_id, tranRef=reference)
@@ -612,7 +612,7 @@ async def test_money_without_tran_ref_is_captured_under_the_beginning_of_its_ref
 
 @pytest.mark.parametrize("code", [*sorted(UNDECIDED - NOT_FOUND), "7777"])
 @pytest.mark.parametrize("status", ["200 OK", "500 Oops"])
-async def test_a_signed_answer_is_never_an_outage(
+async def test_a_signed_response_is_never_an_outage(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, status: str
 ) -> None:
     unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
@@ -628,7 +628,7 @@ async def test_a_signed_answer_is_never_an_outage(
 
 
 @pytest.mark.parametrize("code", sorted(NOT_FOUND))
-async def test_an_unknown_invoice_has_null_fields(
+async def test_a_not_found_response_with_null_fields_is_accepted(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
     unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
@@ -643,7 +643,7 @@ async def test_an_unknown_invoice_has_null_fields(
 
 
 @pytest.mark.parametrize("code", sorted(UNSETTLED))
-async def test_a_signed_answer_to_an_order_is_no_outage_either(
+async def test_a_signed_inconclusive_response_to_an_order_is_not_an_outage(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
     said = {"respCode": code, "respDesc": None, "webPaymentUrl": ""}
@@ -682,11 +682,11 @@ def test_a_chargeback_is_a_dispute_of_the_whole_payment_without_a_deadline(
 
 
 @pytest.mark.parametrize("code", sorted(STATES.keys() - {"4130", "4131", "4132"}))
-def test_no_other_code_is_a_dispute(gateway: TwoC2pGateway, code: str) -> None:
+def test_codes_other_than_chargebacks_are_not_disputes(gateway: TwoC2pGateway, code: str) -> None:
     assert heard(gateway, facts(uuid4(), respCode=code)).dispute is None
 
 
-async def test_a_soft_decline_is_an_attempt_by_callback_and_open_by_inquiry(
+async def test_a_soft_decline_is_an_attempt_in_a_callback_and_open_in_an_inquiry(
     gateway: TwoC2pGateway, order: GatewaySessionRequest
 ) -> None:
     said = facts(order.session_id, respCode="0004")
@@ -700,7 +700,7 @@ async def test_a_soft_decline_is_an_attempt_by_callback_and_open_by_inquiry(
 
 
 @pytest.mark.parametrize("code", ["7777", *sorted(UNDECIDED)])
-def test_a_code_that_says_nothing_is_kept_and_changes_nothing(
+def test_a_callback_with_an_inconclusive_code_has_no_report(
     gateway: TwoC2pGateway, code: str
 ) -> None:
     callback = heard(gateway, facts(uuid4(), respCode=code))
@@ -708,7 +708,7 @@ def test_a_code_that_says_nothing_is_kept_and_changes_nothing(
     assert callback.id.endswith(f".{code}")
 
 
-def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
+def test_a_payment_of_another_shop_of_the_merchant_has_no_session_id(
     gateway: TwoC2pGateway,
 ) -> None:
     for theirs in ("", "order-7", None):
@@ -742,7 +742,9 @@ def test_money_for_another_shop_of_the_merchant_names_no_session_of_ours(
         {"userDefined1": ids.format_id(ids.SESSION, UUID(int=7))},
     ],
 )
-def test_signed_nonsense_is_refused(gateway: TwoC2pGateway, changes: dict[str, Any]) -> None:
+def test_a_signed_callback_with_invalid_content_is_refused(
+    gateway: TwoC2pGateway, changes: dict[str, Any]
+) -> None:
     with pytest.raises(InvalidCallbackError):
         heard(gateway, facts(uuid4(), **changes))
 
@@ -755,7 +757,7 @@ def test_signed_nonsense_is_refused(gateway: TwoC2pGateway, changes: dict[str, A
         ({"amount": "1590.001"}, 159_000, "THB", "1590.001 THB"),
     ],
 )
-async def test_money_that_nobody_asked_for_is_told_as_it_is(
+async def test_a_payment_in_another_currency_or_precision_is_reported_as_received(
     gateway: TwoC2pGateway,
     order: GatewaySessionRequest,
     changes: dict[str, Any],
@@ -777,7 +779,7 @@ async def test_money_that_nobody_asked_for_is_told_as_it_is(
 
 
 @pytest.mark.parametrize("alg", ["none", "HS512", "RS256"])
-def test_an_algorithm_that_the_sender_chose_is_refused(gateway: TwoC2pGateway, alg: str) -> None:
+def test_a_callback_with_another_algorithm_is_refused(gateway: TwoC2pGateway, alg: str) -> None:
     content = json.dumps(facts(uuid4())).encode()
     for token in (
         jwt(content, SECRET, alg=alg),
@@ -788,19 +790,19 @@ def test_an_algorithm_that_the_sender_chose_is_refused(gateway: TwoC2pGateway, a
             gateway.parse_callback(account_at(""), calling(body))
 
 
-def test_a_notification_is_acknowledged_with_plain_words(gateway: TwoC2pGateway) -> None:
+def test_a_notification_is_acknowledged_with_plain_text(gateway: TwoC2pGateway) -> None:
     ack = gateway.acknowledge(heard(gateway, facts(uuid4())))
     assert (ack.body, ack.content_type) == (b"OK", "text/plain")
 
 
-def test_an_invoice_number_fits_a_qr_payment_and_is_ours_alone() -> None:
+def test_invoice_numbers_are_unique_and_have_twenty_alphanumeric_characters() -> None:
     numbers = {invoice_no(uuid4()) for _ in range(1_000)}
     assert len(numbers) == 1_000
     assert all(len(number) == 20 and number.isascii() and number.isalnum() for number in numbers)
     assert invoice_no(UUID(int=0)) == "0" * 20
 
 
-async def test_a_returning_buyer_tells_nothing_that_we_believe(
+async def test_the_response_that_a_returning_buyer_posts_is_refused(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest, buyer: Shop
 ) -> None:
     _, page = await buyer.press(await create(gateway, account, order), card=APPROVED)

@@ -20,7 +20,7 @@ from payintent.gateways.twoc2p.messages import (
         (1_500_000, "IDR", "15000", "15000.00"),
     ],
 )
-def test_amounts_are_written_as_documented(
+def test_amounts_are_formatted_as_documented(
     minor: int, currency: str, ordered: str, refunded: str
 ) -> None:
     assert format_order_amount(minor, currency) == ordered
@@ -28,7 +28,7 @@ def test_amounts_are_written_as_documented(
     assert parse_order_amount(ordered, currency) == parse_order_amount(refunded, currency) == minor
 
 
-def test_part_of_a_rupiah_cannot_be_held() -> None:
+def test_a_fraction_of_a_rupiah_cannot_be_formatted() -> None:
     for write in (format_order_amount, format_action_amount):
         with pytest.raises(ValueError, match="decimals"):
             write(1_500_050, "IDR")
@@ -45,7 +45,7 @@ def test_part_of_a_rupiah_cannot_be_held() -> None:
         ("999999999999.99", "TWD", 99_999_999_999_999),
     ],
 )
-def test_amounts_are_read_exactly(text: str, currency: str, minor: int) -> None:
+def test_amounts_are_parsed_exactly(text: str, currency: str, minor: int) -> None:
     assert parse_order_amount(text, currency) == minor
 
 
@@ -68,7 +68,7 @@ def test_amounts_are_read_exactly(text: str, currency: str, minor: int) -> None:
         ("1.00", ""),
     ],
 )
-def test_what_is_no_exact_amount_of_a_currency_is_refused(text: str, currency: str) -> None:
+def test_an_invalid_or_too_precise_amount_is_refused(text: str, currency: str) -> None:
     with pytest.raises(ValueError, match=r"amount|precise"):
         parse_order_amount(text, currency)
 
@@ -77,7 +77,7 @@ def test_what_is_no_exact_amount_of_a_currency_is_refused(text: str, currency: s
     ("text", "currency", "minor", "refunded"),
     [("12.34", "SGD", 1_234, "12.34"), ("9", "VND", 9, "9.00"), ("1.234", "KWD", 1_234, "1.234")],
 )
-def test_money_in_a_currency_that_nobody_asks_for_goes_back_as_it_came(
+def test_amounts_in_unsupported_currencies_are_formatted_for_refunds(
     text: str, currency: str, minor: int, refunded: str
 ) -> None:
     assert parse_order_amount(text, currency) == minor
@@ -85,7 +85,7 @@ def test_money_in_a_currency_that_nobody_asks_for_goes_back_as_it_came(
 
 
 @given(minor=st.integers(1, 10**12 - 1), currency=st.sampled_from(sorted(DECIMALS)))
-def test_what_we_write_we_read(minor: int, currency: str) -> None:
+def test_formatted_amounts_are_parsed_to_the_same_value(minor: int, currency: str) -> None:
     if currency == "IDR":
         minor -= minor % 100
     assert parse_order_amount(format_order_amount(minor, currency), currency) == minor

@@ -103,7 +103,7 @@ async def pay(world: World, method: int, buyer: Shop, card: str = APPROVED) -> t
     return payment, invoice_no(selected.session.id)
 
 
-async def test_buyers_who_cancel_take_2c2p_from_nobody(
+async def test_cancellations_by_buyers_do_not_open_the_circuit_breaker(
     world: World, method: int, buyer: Shop
 ) -> None:
     for _ in range(FAILURES_MAX + 1):
@@ -117,7 +117,7 @@ async def test_buyers_who_cancel_take_2c2p_from_nobody(
 
 
 @pytest.mark.parametrize("card", [PAID_LESS, PAID_MORE, PAID_LATE])
-async def test_money_that_2c2p_doubts_is_a_case_at_once_and_stays_where_it_is(
+async def test_a_payment_with_a_deviating_code_opens_a_case_and_is_not_auto_refunded(
     world: World, method: int, buyer: Shop, card: str
 ) -> None:
     await auto_refund(world, on=True)
@@ -129,7 +129,7 @@ async def test_money_that_2c2p_doubts_is_a_case_at_once_and_stays_where_it_is(
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
-async def test_an_inquiry_without_the_gateways_reference_pays(
+async def test_an_inquiry_without_the_gateway_reference_completes_the_payment(
     world: World, method: int, buyer: Shop
 ) -> None:
     payment, _ = await pay(world, method, buyer, BARE)
@@ -138,7 +138,7 @@ async def test_an_inquiry_without_the_gateways_reference_pays(
 
 
 @pytest.mark.parametrize("fault", [Fault.CUT, Fault.STATUS_500])
-async def test_of_two_equal_refunds_the_one_without_an_answer_is_done_once_too(
+async def test_an_unanswered_refund_with_the_amount_of_an_earlier_refund_is_made_once(
     world: World, method: int, buyer: Shop, faults: FaultProxy, fault: Fault
 ) -> None:
     """2C2P's list has only amounts and its own references, so the refund is sent again."""

@@ -60,7 +60,7 @@ MERCHANT_KEY = read_public(pair(MERCHANT)[1])
 SEALING = ["RSA-OAEP", "A256GCM"]
 
 
-def test_the_published_vector_verifies_with_the_secret_as_text_and_is_what_we_write() -> None:
+def test_the_published_vector_is_verified_and_reproduced() -> None:
     content = verify_jwt(PUBLISHED, SECRET)
     assert json.loads(content) == CLAIMS
     assert sign_jwt(content, SECRET) == PUBLISHED
@@ -68,18 +68,18 @@ def test_the_published_vector_verifies_with_the_secret_as_text_and_is_what_we_wr
     assert envelope.sign(content, SECRET) == PUBLISHED
 
 
-def test_the_published_inquiry_verifies_and_is_what_we_write() -> None:
+def test_the_published_inquiry_is_verified_and_reproduced() -> None:
     content = verify_jwt(PUBLISHED_INQUIRY, PUBLISHED_SECRET)
     assert json.loads(content)["invoiceNo"] == "254b77aabc"
     assert sign_jwt(content, PUBLISHED_SECRET) == PUBLISHED_INQUIRY
 
 
-def test_what_one_side_signs_the_other_verifies() -> None:
+def test_the_adapter_and_the_emulator_verify_each_others_signatures() -> None:
     assert envelope.verify(sign_jwt(CONTENT, SECRET), SECRET) == CONTENT
     assert verify_jwt(envelope.sign(CONTENT, SECRET), SECRET) == CONTENT
 
 
-def test_a_signature_has_one_spelling() -> None:
+def test_a_noncanonical_signature_encoding_is_refused() -> None:
     last = PUBLISHED[-1]  # its two lowest bits mean nothing
     for other in set("ABCD") - {last}:
         with pytest.raises(InvalidTokenError):
@@ -87,7 +87,7 @@ def test_a_signature_has_one_spelling() -> None:
 
 
 @pytest.mark.parametrize("secret", ["", "x", SECRET.lower(), SECRET[:-1], "é"])
-def test_another_secret_or_an_empty_one_verifies_nothing(secret: str) -> None:
+def test_a_wrong_or_empty_secret_does_not_verify_a_token(secret: str) -> None:
     with pytest.raises(InvalidTokenError):
         verify_jwt(PUBLISHED, secret)
     with pytest.raises(InvalidTokenError):
@@ -95,32 +95,32 @@ def test_another_secret_or_an_empty_one_verifies_nothing(secret: str) -> None:
 
 
 @pytest.mark.parametrize("alg", ["none", "None", "HS512", "RS256", "hs256", "", None, 1])
-def test_the_algorithm_is_ours_to_choose_even_where_the_signature_is_good(alg: object) -> None:
+def test_another_algorithm_is_refused_even_if_the_signature_is_valid(alg: object) -> None:
     with pytest.raises(InvalidTokenError):
         verify_jwt(jwt(b"{}", SECRET, alg=alg), SECRET)
     with pytest.raises(InvalidTokenError):
         verify_jwt(jwt(b"{}", SECRET, alg=alg).rpartition(".")[0] + ".", SECRET)
 
 
-def test_what_must_be_understood_and_is_not_is_refused() -> None:
+def test_an_unsupported_critical_header_is_refused() -> None:
     with pytest.raises(InvalidTokenError, match="algorithm"):
         verify_jwt(jwt(b"{}", SECRET, crit=["b64"], b64=False), SECRET)
 
 
 @pytest.mark.parametrize("token", ["", ".", "..", "a.b", "é.é.é", "\ud800.a.b", "a" * 100_000])
-def test_what_is_no_token_is_refused(token: str) -> None:
+def test_a_malformed_token_is_refused(token: str) -> None:
     with pytest.raises(InvalidTokenError):
         verify_jwt(token, SECRET)
 
 
-def test_a_signed_token_that_is_no_base64url_is_refused() -> None:
+def test_a_signed_token_with_an_invalid_base64url_payload_is_refused() -> None:
     signed = f"{b64(json.dumps({'alg': 'HS256'}).encode())}.a+/="
     mac = hmac.new(SECRET.encode(), signed.encode(), hashlib.sha256).digest()
     with pytest.raises(InvalidTokenError, match="base64url"):
         verify_jwt(f"{signed}.{b64(mac)}", SECRET)
 
 
-def test_a_sealed_request_begins_as_the_published_ones_do_and_the_gateway_opens_it() -> None:
+def test_an_encrypted_request_has_the_published_headers_and_can_be_decrypted() -> None:
     token = encrypt_and_sign(CONTENT, OURS)
     assert token.startswith(PUBLISHED_SEAL)
     assert envelope.unseal(token, MERCHANT_KEY, THEIRS) == CONTENT
@@ -128,7 +128,7 @@ def test_a_sealed_request_begins_as_the_published_ones_do_and_the_gateway_opens_
     assert encrypt_and_sign(CONTENT, OURS) != token
 
 
-def test_what_the_gateway_seals_we_open() -> None:
+def test_an_encrypted_response_of_the_gateway_is_decrypted() -> None:
     token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
     assert token.startswith(PUBLISHED_SEAL)
     assert verify_and_decrypt(token, OURS) == CONTENT
@@ -180,7 +180,7 @@ def text(der: bytes) -> str:
     ],
     ids=range(4),
 )
-def test_keys_may_be_pem_der_or_the_gateways_a_certificate(
+def test_keys_can_be_pem_or_der_and_the_gateway_key_a_certificate(
     private_key: str, gateway_key: str
 ) -> None:
     keys = TwoC2pKeys(private_key, gateway_key)
@@ -188,7 +188,7 @@ def test_keys_may_be_pem_der_or_the_gateways_a_certificate(
     assert envelope.unseal(encrypt_and_sign(CONTENT, keys), MERCHANT_KEY, THEIRS) == CONTENT
 
 
-def test_what_a_stranger_signed_or_what_is_for_a_stranger_is_refused() -> None:
+def test_a_response_signed_by_or_encrypted_for_a_stranger_is_refused() -> None:
     stranger = read_private(pair("stranger")[0])
     with pytest.raises(InvalidTokenError):
         verify_and_decrypt(envelope.seal(CONTENT, MERCHANT_KEY, stranger), OURS)
@@ -196,7 +196,7 @@ def test_what_a_stranger_signed_or_what_is_for_a_stranger_is_refused() -> None:
         verify_and_decrypt(envelope.seal(CONTENT, stranger.public_key(), THEIRS), OURS)
 
 
-def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
+def test_other_algorithms_are_refused_even_if_both_keys_are_right() -> None:
     gateway, merchant = RSAKey.import_key(pair("gateway")[0]), RSAKey.import_key(pair(MERCHANT)[1])
 
     def sealed(signing: str, wrapping: str, sealing: str, **more: str) -> str:
@@ -216,13 +216,13 @@ def test_any_other_algorithm_is_refused_though_both_keys_are_right() -> None:
             verify_and_decrypt(item, OURS)
 
 
-def test_the_gateways_public_key_is_no_shared_secret() -> None:
+def test_a_token_signed_with_the_public_key_as_secret_is_refused() -> None:
     with pytest.raises(InvalidTokenError):
         verify_and_decrypt(jwt(CONTENT, pair("gateway")[1]), OURS)
 
 
 @pytest.mark.parametrize("place", range(0, 400, 29))
-def test_any_changed_letter_makes_a_sealed_answer_bad(place: int) -> None:
+def test_an_encrypted_response_with_a_changed_character_is_refused(place: int) -> None:
     token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
     changed = "A" if token[place] != "A" else "B"
     with pytest.raises(InvalidTokenError):
@@ -230,7 +230,7 @@ def test_any_changed_letter_makes_a_sealed_answer_bad(place: int) -> None:
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "é.é.é", "a.b.c.d.e", "x" * 200_000])
-def test_what_is_no_sealed_answer_is_refused(token: str) -> None:
+def test_a_malformed_encrypted_response_is_refused(token: str) -> None:
     with pytest.raises(InvalidTokenError):
         verify_and_decrypt(token, OURS)
 
@@ -250,17 +250,17 @@ def test_what_is_no_sealed_answer_is_refused(token: str) -> None:
     ],
     ids=range(7),
 )
-def test_keys_that_cannot_be_read_are_a_value_error(bad: str) -> None:
+def test_unreadable_keys_raise_a_value_error(bad: str) -> None:
     with pytest.raises(ValueError):
         encrypt_and_sign(CONTENT, TwoC2pKeys(bad, OURS.gateway_key))
     with pytest.raises(ValueError):
         encrypt_and_sign(CONTENT, TwoC2pKeys(OURS.private_key, bad))
 
 
-def test_a_public_key_signs_nothing() -> None:
+def test_a_public_key_cannot_sign() -> None:
     with pytest.raises(ValueError, match="private key"):
         encrypt_and_sign(CONTENT, TwoC2pKeys(pair(MERCHANT)[1], OURS.gateway_key))
 
 
-def test_a_pair_of_keys_shows_no_private_one() -> None:
+def test_the_repr_of_a_key_pair_hides_the_private_key() -> None:
     assert "PRIVATE" not in repr(OURS)

@@ -120,7 +120,7 @@ def opened(asked: list[bytes]) -> list[dict[str, str]]:
     return sent
 
 
-async def test_a_refund_is_requested_as_documented_with_a_key_for_each_process(
+async def test_refund_void_and_inquiry_requests_have_the_documented_fields(
     gateway: TwoC2pGateway,
 ) -> None:
     request = wish(amount_minor=159_000)
@@ -157,16 +157,14 @@ async def test_a_refund_is_requested_as_documented_with_a_key_for_each_process(
         ),
     ],
 )
-def test_the_maintenance_api_is_found_on_its_own_host(
-    base_url: str, given: str, expected: str
-) -> None:
+def test_the_maintenance_api_has_its_own_host(base_url: str, given: str, expected: str) -> None:
     assert _maintenance_url(account_at(base_url, maintenance_url=given)) == expected
     known = {*TwoC2pGateway.capabilities.origins, "https://own.example"}
     assert expected.partition("/2C2PFrontend")[0].partition("/PaymentAction")[0] in known
 
 
 @pytest.mark.parametrize(("status", "state"), sorted(REFUND_STATES.items()))
-async def test_every_documented_status_is_read(
+async def test_every_documented_status_maps_to_a_refund_state(
     gateway: TwoC2pGateway, status: str, state: GatewayRefundState
 ) -> None:
     report = await refunded(gateway, answer(status=status, refundReferenceNo="77"))
@@ -174,7 +172,7 @@ async def test_every_documented_status_is_read(
     assert (report.state, report.reference) == (state, "77")
 
 
-async def test_what_is_accepted_with_a_status_that_nobody_documented_is_pending(
+async def test_an_accepted_refund_with_an_undocumented_status_is_pending(
     gateway: TwoC2pGateway,
 ) -> None:
     report = await refunded(gateway, answer(status="ZZ"))
@@ -183,7 +181,7 @@ async def test_what_is_accepted_with_a_status_that_nobody_documented_is_pending(
 
 
 @pytest.mark.parametrize("code", sorted(REFUSED))
-async def test_every_documented_refusal_of_a_part_declines_it(
+async def test_every_documented_refusal_declines_a_partial_refund(
     gateway: TwoC2pGateway, code: str
 ) -> None:
     for fields in ({}, {"processType": "", "invoiceNo": ""}):
@@ -193,7 +191,7 @@ async def test_every_documented_refusal_of_a_part_declines_it(
 
 
 @pytest.mark.parametrize("code", ["29", "50", "51", "52", "53", "95", "98", "99", "77", "0000"])
-async def test_what_may_have_happened_is_unknown(gateway: TwoC2pGateway, code: str) -> None:
+async def test_an_inconclusive_result_code_is_unknown(gateway: TwoC2pGateway, code: str) -> None:
     report = await refunded(gateway, answer(respCode=code))
     assert isinstance(report, OutcomeUnknown)
     assert not isinstance(report, NotContacted)
@@ -218,13 +216,11 @@ async def test_what_may_have_happened_is_unknown(gateway: TwoC2pGateway, code: s
     ],
     ids=range(13),
 )
-async def test_an_answer_that_makes_no_sense_is_unknown(
-    gateway: TwoC2pGateway, said: bytes
-) -> None:
+async def test_an_invalid_response_is_unknown(gateway: TwoC2pGateway, said: bytes) -> None:
     assert isinstance(await refunded(gateway, said), OutcomeUnknown)
 
 
-async def test_an_answer_with_a_bad_status_is_unknown_though_it_is_signed(
+async def test_a_signed_response_with_an_http_error_status_is_unknown(
     gateway: TwoC2pGateway,
 ) -> None:
     async with speaking(reply("500 Oops", answer())) as nobody:
@@ -255,7 +251,7 @@ async def test_xml_with_entities_is_refused_before_it_is_parsed(
     assert isinstance(await refunded(gateway, sealed(content)), OutcomeUnknown)
 
 
-async def test_an_amount_that_2c2p_cannot_give_back_is_declined_unsent(
+async def test_an_amount_that_2c2p_cannot_refund_is_declined_without_a_request(
     gateway: TwoC2pGateway,
 ) -> None:
     """Half a rupiah is never requested, but a different amount may contain one."""
@@ -271,7 +267,7 @@ async def test_an_amount_that_2c2p_cannot_give_back_is_declined_unsent(
     assert asked == []
 
 
-async def test_keys_that_cannot_be_read_send_nothing(gateway: TwoC2pGateway) -> None:
+async def test_no_request_is_sent_if_the_keys_cannot_be_read(gateway: TwoC2pGateway) -> None:
     asked: list[bytes] = []
     async with speaking(reply("200 OK", answer()), asked) as nobody:
         for changes in ({"merchant_private_key": "x"}, {"gateway_public_key": ""}):
@@ -285,7 +281,7 @@ def listed(*refunds: str, **fields: str) -> bytes:
     return answer(f"<refundList>{items}</refundList>", processType="RS", **{"status": "S"} | fields)
 
 
-async def test_a_refund_is_listed_under_its_reference(gateway: TwoC2pGateway) -> None:
+async def test_a_refund_is_identified_by_its_reference(gateway: TwoC2pGateway) -> None:
     said = listed(
         'amount="25.00" status="RR" referenceNo="76"', 'amount="25.00" status="RF" referenceNo="77"'
     )
@@ -305,7 +301,7 @@ async def test_a_refund_is_listed_under_its_reference(gateway: TwoC2pGateway) ->
     ids=range(4),
 )
 @pytest.mark.parametrize("reference", [None, "77"])
-async def test_a_refund_that_cannot_be_told_from_others_is_absent_and_sent_again(
+async def test_a_new_refund_that_cannot_be_identified_in_the_list_is_absent(
     gateway: TwoC2pGateway, refunds: list[str], reference: str | None
 ) -> None:
     report = await inquired(gateway, listed(*refunds), wish(reference=reference))
@@ -315,7 +311,7 @@ async def test_a_refund_that_cannot_be_told_from_others_is_absent_and_sent_again
 
 
 @pytest.mark.parametrize(("hours", "again"), [(0, True), (23, True), (25, False)])
-async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
+async def test_a_refund_that_may_be_listed_is_absent_only_for_a_day(
     gateway: TwoC2pGateway, hours: int, again: bool
 ) -> None:
     refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 7)
@@ -339,7 +335,7 @@ async def test_a_refund_that_may_be_listed_is_sent_again_within_a_day_only(
         (25, True, "24.00", ["RS", "R"]),
     ],
 )
-async def test_a_refund_that_waited_for_a_day_is_queried_before_it_is_sent_again(
+async def test_a_refund_older_than_a_day_is_queried_before_it_is_sent_again(
     gateway: TwoC2pGateway, hours: int, was_sent_before: bool, amount: str, sent: list[str]
 ) -> None:
     refund_id = ids.make_timed_id(int(NOW - hours * 3600) * 1000, 7)
@@ -391,7 +387,7 @@ async def test_a_repeated_refund_is_not_declined_if_the_first_request_may_be_lis
     ],
     ids=range(6),
 )
-async def test_an_accepted_refund_without_a_reference_has_the_state_of_those_it_may_be(
+async def test_an_accepted_refund_without_a_reference_has_the_state_of_its_candidates(
     gateway: TwoC2pGateway, refunds: list[str], state: str | None
 ) -> None:
     request = wish()
@@ -410,7 +406,7 @@ async def test_an_accepted_refund_without_a_reference_has_the_state_of_those_it_
         assert (report.state, report.reference) == (state, accepted.reference)
 
 
-async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say_nothing(
+async def test_a_refund_is_absent_if_its_transaction_is_not_found(
     gateway: TwoC2pGateway,
 ) -> None:
     report = await inquired(gateway, listed(respCode="16"), wish())
@@ -423,7 +419,7 @@ async def test_a_transaction_that_is_not_there_has_no_refund_and_other_codes_say
 
 
 @pytest.mark.parametrize(("status", "state"), [("V", "done"), ("VP", "pending")])
-async def test_a_void_is_the_refund_of_the_whole_and_of_nothing_else(
+async def test_a_void_counts_only_as_a_full_refund(
     gateway: TwoC2pGateway, status: str, state: str
 ) -> None:
     whole = await inquired(gateway, listed(status=status), wish(amount_minor=159_000))
@@ -434,7 +430,7 @@ async def test_a_void_is_the_refund_of_the_whole_and_of_nothing_else(
     assert part.state is GatewayRefundState.ABSENT
 
 
-async def test_what_is_not_settled_yet_is_voided_as_a_whole_and_not_refunded_in_parts(
+async def test_an_unsettled_payment_is_voided_in_full_and_not_partially_refunded(
     gateway: TwoC2pGateway, url: str, buyer: Shop
 ) -> None:
     account = account_at(url)
@@ -464,7 +460,7 @@ async def stands(
     return report.state
 
 
-async def test_a_maintenance_api_that_does_not_know_the_merchant_is_a_wrong_account(
+async def test_a_merchant_unknown_to_the_maintenance_api_is_a_credential_problem(
     http: GatewayHttpClient, url: str
 ) -> None:
     """For example, the limit of all countries for a merchant in Indonesia."""

@@ -41,7 +41,7 @@ async def outcome(work: asyncio.Task[CreatedPayment]) -> Any:
         return error
 
 
-async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
+async def test_a_batch_writes_the_same_rows_as_single_creates(world: World) -> None:
     alone = await world.service.payment_creator.create(world.request(country="TH"))
     requests = [world.request(country=country) for country in ("TH", None, "JP")]
     created = [await task for task in await create_together(world, *requests)]
@@ -62,7 +62,7 @@ async def test_a_batch_writes_what_single_creates_write(world: World) -> None:
     assert len({str({k: v for k, v in row.items() if k not in mine}) for row in rows}) == 1
 
 
-async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
+async def test_an_invalid_row_in_a_batch_does_not_fail_the_other_rows(world: World) -> None:
     bad = world.request(amount=Decimal(0))  # refused by the table's constraint
     requests = [world.request(), bad, world.request()]
     first, second, third = await create_together(world, *requests)
@@ -73,7 +73,7 @@ async def test_a_bad_row_in_a_batch_fails_by_itself(world: World) -> None:
         assert len(await world.rows(f"SELECT FROM {table}")) == 3
 
 
-async def test_used_keys_in_a_batch_are_replayed_or_refused_by_themselves(world: World) -> None:
+async def test_used_keys_in_a_batch_are_replayed_or_refused_individually(world: World) -> None:
     first = world.request()
     original = await world.service.payment_creator.create(first)
     other = world.request(key=first.key)  # the same key, another body
@@ -86,7 +86,7 @@ async def test_used_keys_in_a_batch_are_replayed_or_refused_by_themselves(world:
     assert len(await world.rows("SELECT FROM payment")) == 3
 
 
-async def test_two_bodies_under_one_new_key_make_one_payment(world: World) -> None:
+async def test_different_bodies_with_the_same_new_key_create_a_single_payment(world: World) -> None:
     key = uuid4()
     requests = [world.request(key=key) for _ in range(3)] + [world.request()]
     done = [await outcome(task) for task in await create_together(world, *requests)]
@@ -97,7 +97,9 @@ async def test_two_bodies_under_one_new_key_make_one_payment(world: World) -> No
     assert isinstance(done[3], CreatedPayment)
 
 
-async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(world: World) -> None:
+async def test_a_key_locked_by_another_transaction_does_not_block_the_rest_of_a_batch(
+    world: World,
+) -> None:
     request = world.request()
     new = new_payment(world, request)
     async with hold_transaction(world, lambda tx: new_payments.create(tx, new)) as first:
@@ -111,7 +113,7 @@ async def test_a_key_that_another_transaction_holds_holds_up_no_other_member(wor
     assert (found.payment.id, found.replayed) == (new.id, True)
 
 
-async def test_batches_of_two_processes_claim_their_keys_in_one_order(
+async def test_concurrent_batches_claim_their_keys_in_the_same_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Otherwise, each could wait for a key of the other, until the database detects a deadlock."""
@@ -127,7 +129,7 @@ async def test_batches_of_two_processes_claim_their_keys_in_one_order(
     assert sorted(sum(times is not None for times in each) for each in written) == [0, 40]
 
 
-async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds(
+async def test_a_batch_creates_the_payment_of_a_cancelled_caller_and_its_key_replays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
@@ -145,7 +147,9 @@ async def test_a_cancelled_caller_in_a_batch_leaves_a_payment_that_its_key_finds
     assert (await world.service.payment_creator.create(requests[1])).replayed
 
 
-async def test_a_caller_that_went_before_its_batch_began_has_no_payment(world: World) -> None:
+async def test_a_caller_cancelled_before_its_batch_starts_does_not_create_a_payment(
+    world: World,
+) -> None:
     creator = world.service.payment_creator
     requests = [world.request() for _ in range(4)]
     first, second, third, fourth = (asyncio.create_task(creator.create(r)) for r in requests)

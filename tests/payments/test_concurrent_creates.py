@@ -75,7 +75,7 @@ async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
         return await asyncio.gather(*tasks, return_exceptions=True)
 
 
-async def test_the_first_works_and_the_others_share_its_payment(
+async def test_the_first_request_creates_the_payment_and_concurrent_requests_share_it(
     work: Work, created: CreatedPayment
 ) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 5)
@@ -86,7 +86,7 @@ async def test_the_first_works_and_the_others_share_its_payment(
     assert {item.payment for item in found} == {created.payment}
 
 
-async def test_when_it_is_done_nothing_is_remembered(work: Work, created: CreatedPayment) -> None:
+async def test_a_finished_request_is_not_remembered(work: Work, created: CreatedPayment) -> None:
     replays = ConcurrentCreateRequests()
     for _ in range(2):
         tasks = await started(replays, work, 1)
@@ -97,7 +97,7 @@ async def test_when_it_is_done_nothing_is_remembered(work: Work, created: Create
 
 
 @pytest.mark.parametrize("failure", [StorageUnavailableError("gone"), RuntimeError("a bug")])
-async def test_where_the_first_fails_the_next_one_tries(
+async def test_the_next_request_tries_if_the_first_fails(
     work: Work, created: CreatedPayment, failure: Exception
 ) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 4)
@@ -111,7 +111,7 @@ async def test_where_the_first_fails_the_next_one_tries(
     assert work.begun == 2
 
 
-async def test_where_the_first_is_cancelled_the_next_one_tries(
+async def test_the_next_request_tries_if_the_first_is_cancelled(
     work: Work, created: CreatedPayment
 ) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 3)
@@ -123,7 +123,7 @@ async def test_where_the_first_is_cancelled_the_next_one_tries(
     assert (second.replayed, third.replayed) == (False, True)
 
 
-async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
+async def test_cancelling_a_waiting_request_does_not_affect_the_others(
     work: Work, created: CreatedPayment
 ) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 3)
@@ -134,7 +134,7 @@ async def test_one_that_is_cancelled_while_it_waits_spoils_nothing(
     assert (first.replayed, third.replayed, work.begun) == (False, True, 1)
 
 
-async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
+async def test_a_refusal_is_shared_by_concurrent_requests(work: Work) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 50)
     work.end(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
     found = await outcomes(tasks)
@@ -144,7 +144,7 @@ async def test_a_refusal_is_shared_as_it_is(work: Work) -> None:
     assert work.begun == 1
 
 
-async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
+async def test_a_denial_is_shared_as_a_replay(work: Work) -> None:
     tasks = await started(ConcurrentCreateRequests(), work, 3)
     work.end(FraudDeniedError(DENIAL))
     found = await outcomes(tasks)
@@ -159,7 +159,7 @@ async def test_a_denial_is_shared_as_a_replay_of_itself(work: Work) -> None:
 @pytest.mark.parametrize(
     "other", [{"merchant_id": 2}, {"key": uuid4()}, {"request_hash": b"another"}]
 )
-async def test_another_merchant_key_or_body_does_not_wait(
+async def test_a_request_with_another_merchant_key_or_body_does_not_wait(
     work: Work, created: CreatedPayment, other: dict[str, Any]
 ) -> None:
     replays, second = ConcurrentCreateRequests(), Work()
@@ -171,7 +171,7 @@ async def test_another_merchant_key_or_body_does_not_wait(
     await outcomes(first)
 
 
-async def test_whoever_has_waited_two_seconds_is_asked_to_come_back(
+async def test_a_request_that_waited_two_seconds_is_told_to_retry(
     work: Work, created: CreatedPayment
 ) -> None:
     now = iter([0.0, 0.0, 2.0])  # the first starts, the second starts, the second waits

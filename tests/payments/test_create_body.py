@@ -54,13 +54,13 @@ _NO_BODIES: dict[str, bytes] = {
 }
 
 
-async def test_what_is_no_json_object_of_ours_is_a_bad_request(api: Api) -> None:
+async def test_a_malformed_json_body_is_a_bad_request(api: Api) -> None:
     told = {name: refusal(await post(api, body)) for name, body in _NO_BODIES.items()}
     assert told == dict.fromkeys(_NO_BODIES, _BAD)
     assert await count(api) == 0
 
 
-async def test_a_body_must_say_that_it_is_json(api: Api) -> None:
+async def test_the_content_type_must_be_json(api: Api) -> None:
     for content_type in (
         "text/plain",
         "application/x-www-form-urlencoded",
@@ -100,7 +100,7 @@ _KEPT = [
 
 
 @pytest.mark.parametrize("metadata", _KEPT, ids=range(len(_KEPT)))
-async def test_metadata_comes_back_byte_for_byte_everywhere(api: Api, metadata: str) -> None:
+async def test_metadata_is_returned_byte_for_byte_everywhere(api: Api, metadata: str) -> None:
     key, sent = str(uuid4()), document(metadata=metadata)
     part = b'"metadata":' + metadata.encode()
     created = await post(api, sent, Idempotency_Key=key)
@@ -157,7 +157,7 @@ async def test_a_body_has_at_most_64_kib(api: Api) -> None:
     assert (await api.create()).status == 201  # on the same client's connections
 
 
-async def test_a_payment_stored_with_numbers_longer_than_python_reads_is_shown(api: Api) -> None:
+async def test_a_payment_stored_with_numbers_too_long_for_python_is_shown(api: Api) -> None:
     metadata = '{"order_id":' + "7" * 5_000 + ',"product":{"quantity":' + "7" * 5_000 + "}}"
     checkout_id = (await api.world.create(metadata=metadata)).checkout_id
     shown = await api.send("GET", f"/v1/checkout/{checkout_id}")
@@ -165,7 +165,7 @@ async def test_a_payment_stored_with_numbers_longer_than_python_reads_is_shown(a
     assert (await api.send("GET", f"/c/{checkout_id}")).status == 200
 
 
-async def test_how_deep_a_body_may_be_does_not_depend_on_the_process(api: Api) -> None:
+async def test_the_maximum_depth_does_not_depend_on_the_recursion_limit(api: Api) -> None:
     allowed = document(x="[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1))
     deeper = document(x="[" * DEPTH_MAX + "]" * DEPTH_MAX)
     in_text = document(x='"' + "[" * 1_000 + '"')

@@ -37,9 +37,7 @@ async def _told(api: Api, field: str, values: list[str]) -> dict[str, tuple[int,
 
 
 @pytest.mark.parametrize("field", _SHAPES)
-async def test_a_field_of_another_shape_is_a_bad_request_that_names_it(
-    api: Api, field: str
-) -> None:
+async def test_an_invalid_field_is_a_bad_request_that_names_the_field(api: Api, field: str) -> None:
     told = await _told(api, field, _SHAPES[field])
     assert told == {value[:40]: _BAD for value in _SHAPES[field]}
     answer = await post(api, document(**{field: _SHAPES[field][0]}))
@@ -47,7 +45,7 @@ async def test_a_field_of_another_shape_is_a_bad_request_that_names_it(
     assert await count(api) == 0
 
 
-async def test_required_fields_are_required_and_named(api: Api) -> None:
+async def test_a_missing_required_field_is_a_bad_request_that_names_the_field(api: Api) -> None:
     whole = json.loads(document())
     for field in ("currency", "amount", "payer_uid"):
         body = {name: value for name, value in whole.items() if name != field}
@@ -56,7 +54,7 @@ async def test_required_fields_are_required_and_named(api: Api) -> None:
         assert field in answer.json["message"]
 
 
-async def test_optional_fields_may_be_null_and_unknown_ones_are_ignored(api: Api) -> None:
+async def test_optional_fields_can_be_null_and_unknown_fields_are_ignored(api: Api) -> None:
     answer = await post(
         api,
         document(
@@ -80,7 +78,7 @@ async def test_optional_fields_may_be_null_and_unknown_ones_are_ignored(api: Api
     assert "?" not in answer.json["checkout_url"]
 
 
-async def test_of_a_field_that_is_sent_twice_the_last_one_counts(api: Api) -> None:
+async def test_the_last_value_of_a_repeated_field_is_used(api: Api) -> None:
     first, last = '"amount":1,"currency":"X","payer_uid":""', '"amount":"2.00","currency":"USD"'
     body = f'{{{first},{last},"payer_uid":"u"}}'.encode()
     answer = await post(api, body)
@@ -88,7 +86,7 @@ async def test_of_a_field_that_is_sent_twice_the_last_one_counts(api: Api) -> No
     assert (answer.json["amount"], answer.json["currency"]) == ("2.00", "USD")
 
 
-async def test_amounts_that_are_no_plain_decimal_text_are_malformed(api: Api) -> None:
+async def test_amounts_that_are_not_plain_decimal_strings_are_malformed(api: Api) -> None:
     values = [
         *('""', '" 1"', '"1 "', '"+1"', '"01"', '"00"', '"1."', '".5"', '"1e3"', '"1E3"', '"0x1"'),
         *(
@@ -109,7 +107,7 @@ async def test_amounts_that_are_no_plain_decimal_text_are_malformed(api: Api) ->
     assert await _told(api, "amount", values) == {value[:40]: _MALFORMED for value in values}
 
 
-async def test_amounts_that_were_read_and_cannot_be_are_refused(api: Api) -> None:
+async def test_amounts_out_of_range_or_with_too_many_decimals_are_refused(api: Api) -> None:
     values = [
         *('"0"', '"0.00"', '"-0"', '"-0.00"', '"-1"', '"-1590.00"', '"0.001"', '"1.000"'),
         *('"1000000000.01"', '"1000000001"', '"9' + "9" * 60 + '"', '"0.' + "0" * 5000 + '1"'),
@@ -127,7 +125,7 @@ async def test_amounts_that_were_read_and_cannot_be_are_refused(api: Api) -> Non
         ("NATIVED", ["1." + "1" * 18], ["1." + "1" * 19]),
     ],
 )
-async def test_an_amount_has_no_more_decimals_than_its_currency_and_comes_back_as_sent(
+async def test_an_amount_is_limited_to_its_currencys_decimals_and_returned_as_sent(
     api: Api, currency: str, good: list[str], bad: list[str]
 ) -> None:
     await offers_tokens(api)
@@ -139,7 +137,7 @@ async def test_an_amount_has_no_more_decimals_than_its_currency_and_comes_back_a
         assert refusal(await api.create(currency=currency, amount=amount)) == _REFUSED, amount
 
 
-async def test_currencies_are_the_eight_in_upper_case(api: Api) -> None:
+async def test_exactly_eight_uppercase_currency_codes_are_accepted(api: Api) -> None:
     await offers_tokens(api)
     for known in ("USD", "THB", "JPY", "TWD", "IDR", "PHP", "USDT", "NATIVED"):
         assert (await api.create(currency=known, amount="1")).status == 201, known
@@ -147,7 +145,7 @@ async def test_currencies_are_the_eight_in_upper_case(api: Api) -> None:
         assert refusal(await api.create(currency=unknown)) == (400, "INVALID_CURRENCY"), unknown
 
 
-async def test_a_currency_that_no_method_of_the_merchant_takes_is_unsupported(api: Api) -> None:
+async def test_a_currency_without_a_payment_method_of_the_merchant_is_unsupported(api: Api) -> None:
     assert refusal(await api.create(currency="USDT")) == (422, "UNSUPPORTED_CURRENCY")
     await api.world.rows("UPDATE payment_method SET currencies = '{USDT}'")
     assert refusal(await api.create(currency="THB")) == (422, "UNSUPPORTED_CURRENCY")
@@ -158,7 +156,7 @@ async def test_a_currency_that_no_method_of_the_merchant_takes_is_unsupported(ap
     assert refusal(await api.create(currency="USDT")) == (422, "UNSUPPORTED_CURRENCY")
 
 
-async def test_the_53_countries_pass_and_come_back_in_the_url_alone(api: Api) -> None:
+async def test_the_53_countries_are_accepted_and_returned_only_in_the_url(api: Api) -> None:
     assert len(COUNTRIES) == 53
     for country in COUNTRIES:
         answer = await api.create(country=country)
@@ -178,13 +176,13 @@ async def test_other_countries_are_unsupported(api: Api) -> None:
     assert (await api.create(currency="JPY", amount="1", country="US")).status == 201
 
 
-async def test_a_payment_lives_as_long_as_was_asked(api: Api) -> None:
+async def test_a_payment_expires_after_the_requested_time(api: Api) -> None:
     for asked, life_s in ((None, 1800), (0, 1800), (1, 1), (1800, 1800), (86400, 86400)):
         answer = await api.create(expires_in=asked)
         assert _life_s(answer) == life_s
 
 
-async def test_payer_uids_have_1_to_255_characters_of_any_script(api: Api) -> None:
+async def test_a_payer_uid_has_1_to_255_characters_of_any_script(api: Api) -> None:
     for uid in ("u", "a" * 255, "\U0001f600" * 255, " ", "\u0000"[:0] + "\n", "ก" * 255, "'\"\\"):
         answer = await api.create(payer_uid=uid)
         assert (answer.status, answer.json.get("payer_uid")) == (201, uid)
@@ -211,7 +209,7 @@ _ADDRESSES = {
 
 
 @pytest.mark.parametrize("email", _ADDRESSES)
-async def test_an_address_in_any_script_is_stored_as_given_and_never_stops_a_payment(
+async def test_an_email_in_any_script_is_stored_unchanged_and_does_not_prevent_a_payment(
     api: Api, email: str
 ) -> None:
     created = await api.create(payer_email=email)
@@ -223,14 +221,14 @@ async def test_an_address_in_any_script_is_stored_as_given_and_never_stops_a_pay
     assert (await select(api, entered, payer_email=email)).status == 200
 
 
-async def test_include_pegged_assets_is_true_unless_it_is_sent(api: Api) -> None:
+async def test_include_pegged_assets_defaults_to_true(api: Api) -> None:
     for sent, shown in ((None, True), (True, True), (False, False)):
         created = await api.create(include_pegged_assets=sent)
         assert created.json["include_pegged_assets"] is shown
         assert (await api.get(created.json["id"])).json["include_pegged_assets"] is shown
 
 
-async def test_of_several_faults_the_first_in_the_order_of_the_checks_is_told(api: Api) -> None:
+async def test_the_first_fault_in_the_documented_order_is_reported(api: Api) -> None:
     body: dict[str, Any] = {"currency": "XXX", "amount": "0", "payer_uid": "", "country": "KR"}
     unsigned = {"Content-Type": "application/json", "Idempotency-Key": "bad"}
 

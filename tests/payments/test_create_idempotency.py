@@ -30,7 +30,7 @@ _GOLDEN = re.compile(
 _REPLAYED = "Idempotency-Replayed"
 
 
-async def test_the_created_payment_is_written_as_promised_byte_for_byte(api: Api) -> None:
+async def test_the_created_payment_has_the_documented_json_byte_for_byte(api: Api) -> None:
     answer = await post(api, document(country='"TH"', metadata='{ "order_id" : "A-1" }'))
     assert answer.status == 201
     assert _REPLAYED not in answer.headers
@@ -43,7 +43,7 @@ async def test_the_created_payment_is_written_as_promised_byte_for_byte(api: Api
 
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "CANCELLED", "EXPIRED"])
-async def test_a_replay_has_the_bytes_of_the_first_answer_whatever_the_payment_is_by_now(
+async def test_a_replay_repeats_the_first_response_in_every_payment_status(
     api: Api, status: str
 ) -> None:
     key = str(uuid4())
@@ -57,7 +57,7 @@ async def test_a_replay_has_the_bytes_of_the_first_answer_whatever_the_payment_i
     assert await count(api) == 1
 
 
-async def test_another_body_under_the_same_key_is_a_conflict(api: Api) -> None:
+async def test_another_body_with_the_same_key_is_a_conflict(api: Api) -> None:
     key = str(uuid4())
     first = {
         **BODY,
@@ -90,7 +90,7 @@ async def test_another_body_under_the_same_key_is_a_conflict(api: Api) -> None:
     assert await count(api) == 1
 
 
-async def test_the_same_fields_in_another_order_spacing_or_spelling_replay(api: Api) -> None:
+async def test_the_same_fields_in_another_order_spacing_or_escaping_are_replayed(api: Api) -> None:
     key = str(uuid4())
     sent = b'{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","metadata":{"a": 1}}'
     first = await post(api, sent, Idempotency_Key=key)
@@ -120,7 +120,7 @@ _OTHER_METADATA = (
 )
 
 
-async def test_the_same_metadata_written_otherwise_replays_and_numbers_compare_as_written(
+async def test_metadata_is_compared_by_structure_and_its_numbers_as_text(
     api: Api,
 ) -> None:
     key = str(uuid4())
@@ -144,7 +144,7 @@ _DEFAULTS = {
 
 
 @pytest.mark.parametrize("field", _DEFAULTS)
-async def test_a_default_that_is_written_out_replays(api: Api, field: str) -> None:
+async def test_an_explicit_default_value_is_replayed(api: Api, field: str) -> None:
     key = str(uuid4())
     first = await post(api, document(), Idempotency_Key=key)
     for value in _DEFAULTS[field]:
@@ -152,7 +152,7 @@ async def test_a_default_that_is_written_out_replays(api: Api, field: str) -> No
         assert (again.status, again.body) == (201, first.body), value
 
 
-async def test_a_replay_after_the_clock_of_a_test_payment_was_moved_has_the_first_answers_bytes(
+async def test_a_replay_after_the_test_clock_advanced_repeats_the_first_response(
     api: Api,
 ) -> None:
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
@@ -168,7 +168,7 @@ async def test_a_replay_after_the_clock_of_a_test_payment_was_moved_has_the_firs
             assert (again.status, again.body) == (201, first.body)
 
 
-async def test_what_is_stored_under_a_key_has_a_version_and_a_new_optional_field_changes_none(
+async def test_request_fingerprints_are_versioned_and_stable_if_a_field_is_added(
     api: Api,
 ) -> None:
     """Changing these bytes turns retries across an update into 409. Add a version instead."""
@@ -191,7 +191,7 @@ async def test_what_is_stored_under_a_key_has_a_version_and_a_new_optional_field
     )
 
 
-async def test_a_create_whose_key_was_stored_without_a_version_replays(api: Api) -> None:
+async def test_a_create_with_an_unversioned_fingerprint_is_replayed(api: Api) -> None:
     key = uuid4()
     body = document(metadata='{"a": 1.0}', expires_in="60")
     first = await post(api, body, Idempotency_Key=str(key))
@@ -207,7 +207,7 @@ async def test_a_create_whose_key_was_stored_without_a_version_replays(api: Api)
 
 
 @pytest.mark.parametrize("number", ["{}", "-{}", "0.{}", "{}e5", "1e{}", '{{"a":[{}]}}'])
-async def test_a_number_in_metadata_has_at_most_a_thousand_digits(api: Api, number: str) -> None:
+async def test_a_number_in_metadata_has_at_most_1000_digits(api: Api, number: str) -> None:
     def metadata(digits: int) -> str:
         others = sum(char.isdigit() for char in number)
         return f'{{"n": {number.format("9" * (digits - others))}}}'
@@ -234,7 +234,7 @@ def _half_quoted(key: str) -> list[str]:
     return [f'"{key}', f'{key}"', f'""{key}""', f'"{key}""', f"'{key}'", '"', '""', f'" {key}"']
 
 
-async def test_every_route_that_reads_a_key_refuses_one_with_a_single_quote(
+async def test_every_route_with_an_idempotency_key_refuses_unbalanced_quotes(
     api: Api, side: Api
 ) -> None:
     for client, start, ends in (
@@ -251,7 +251,7 @@ async def test_every_route_that_reads_a_key_refuses_one_with_a_single_quote(
         assert (await client.get(payment_id)).json["status"] == "PENDING"
 
 
-async def test_a_missing_or_bad_key_is_refused(api: Api) -> None:
+async def test_a_missing_or_malformed_key_is_refused(api: Api) -> None:
     json_type = {"Content-Type": "application/json"}
     missing = await api.send(
         "POST", "/v1/payments", data=document(), headers=api.bearer() | json_type
@@ -274,7 +274,7 @@ async def test_a_missing_or_bad_key_is_refused(api: Api) -> None:
     assert await count(api) == 0
 
 
-async def test_a_refused_request_leaves_its_key_free(api: Api) -> None:
+async def test_a_key_can_be_reused_after_a_refused_request(api: Api) -> None:
     key = str(uuid4())
     for bad in (document(amount='"0"'), document(country='"KR"'), document(metadata="[]")):
         assert (await post(api, bad, Idempotency_Key=key)).status in {400, 422}
@@ -283,7 +283,9 @@ async def test_a_refused_request_leaves_its_key_free(api: Api) -> None:
     assert _REPLAYED not in answer.headers
 
 
-async def test_a_finished_key_replays_though_the_merchant_could_not_create_by_now(api: Api) -> None:
+async def test_a_completed_key_is_replayed_even_if_the_merchant_cannot_create_payments(
+    api: Api,
+) -> None:
     key = str(uuid4())
     first = await post(api, document(), Idempotency_Key=key)
     await api.world.rows("UPDATE payment_method SET enabled = false")
@@ -294,7 +296,7 @@ async def test_a_finished_key_replays_though_the_merchant_could_not_create_by_no
     assert refusal(other) == (409, "IDEMPOTENCY_CONFLICT")
 
 
-async def test_a_key_lives_for_24_hours(api: Api) -> None:
+async def test_a_key_expires_after_24_hours(api: Api) -> None:
     key = str(uuid4())
     first = await post(api, document(), Idempotency_Key=key)
     await api.world.move_clock(24 * 3600 - 60)
@@ -308,7 +310,7 @@ async def test_a_key_lives_for_24_hours(api: Api) -> None:
     assert (again.body, again.headers[_REPLAYED]) == (later.body, "true")
 
 
-async def test_two_merchants_may_use_one_key(api: Api) -> None:
+async def test_two_merchants_can_use_the_same_key(api: Api) -> None:
     other = await api.world.add_merchant()
     key = str(uuid4())
     mine = await post(api, document(), Idempotency_Key=key)
@@ -319,7 +321,7 @@ async def test_two_merchants_may_use_one_key(api: Api) -> None:
     assert mine.json["merchant_id"] != theirs.json["merchant_id"]
 
 
-async def test_two_hundred_creates_at_once_with_one_key_make_one_payment(api: Api) -> None:
+async def test_200_concurrent_creates_with_the_same_key_create_a_single_payment(api: Api) -> None:
     key = str(uuid4())
     answers = await asyncio.gather(
         *(post(api, document(), Idempotency_Key=key) for _ in range(200))

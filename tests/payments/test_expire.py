@@ -57,14 +57,14 @@ async def elapsed_processing(world: World) -> Payment:
     return payment
 
 
-async def test_nothing_expires_before_its_time(world: World) -> None:
+async def test_a_payment_does_not_expire_early(world: World) -> None:
     payment = await world.create()
     await world.move_clock(TTL_S - 5)
     assert await sweep(world) == 0
     assert await world.status(payment) == "PENDING"
 
 
-async def test_pending_payments_expire_in_batches_with_one_event_each(world: World) -> None:
+async def test_pending_payments_expire_in_batches_with_a_single_event_each(world: World) -> None:
     made = [await world.create() for _ in range(5)]
     young = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
@@ -76,7 +76,7 @@ async def test_pending_payments_expire_in_batches_with_one_event_each(world: Wor
     assert await world.status(young) == "PENDING"
 
 
-async def test_two_workers_expire_a_backlog_together_and_each_payment_once(world: World) -> None:
+async def test_concurrent_workers_expire_each_payment_of_a_backlog_once(world: World) -> None:
     made = [await world.create() for _ in range(60)]
     young = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
@@ -89,7 +89,7 @@ async def test_two_workers_expire_a_backlog_together_and_each_payment_once(world
     assert await world.status(young) == "PENDING"
 
 
-async def test_a_step_expires_a_part_of_a_backlog_and_says_that_there_is_more(
+async def test_a_step_expires_part_of_a_backlog_and_reports_that_more_remains(
     world: World,
 ) -> None:
     for _ in range(40):
@@ -101,7 +101,7 @@ async def test_a_step_expires_a_part_of_a_backlog_and_says_that_there_is_more(
     assert row["count"] == 40
 
 
-async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(
+async def test_a_failed_transaction_does_not_undo_the_other_expiries_of_a_backlog(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     made = [await world.create() for _ in range(6)]
@@ -118,7 +118,7 @@ async def test_a_transaction_that_fails_ends_no_other_of_a_backlog(
         assert await world.events(payment) == ["payment.expired"]
 
 
-async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) -> None:
+async def test_reading_an_elapsed_pending_payment_expires_it(world: World) -> None:
     service = world.service
     for_merchant, for_buyer = await world.create(), await world.create()
     await world.move_clock(TTL_S)
@@ -132,7 +132,7 @@ async def test_whoever_sees_an_elapsed_pending_payment_expires_it(world: World) 
 
 
 @pytest.mark.parametrize("by_buyer", [False, True])
-async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
+async def test_an_elapsed_payment_cannot_be_cancelled_even_if_it_is_not_yet_expired(
     world: World, by_buyer: bool
 ) -> None:
     payment = await world.create()
@@ -148,7 +148,7 @@ async def test_an_elapsed_payment_cannot_be_cancelled_though_nobody_expired_it(
     assert await world.events(payment) == []
 
 
-async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: World) -> None:
+async def test_an_elapsed_checkout_refuses_quotes_and_selections(world: World) -> None:
     service = world.service
     for payment in (await world.create(), await elapsed_processing(world)):
         seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
@@ -168,7 +168,7 @@ async def test_an_elapsed_checkout_can_neither_be_quoted_nor_selected(world: Wor
     assert len(world.gateway.created) == 1
 
 
-async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: World) -> None:
+async def test_a_payment_that_elapses_during_a_selection_is_refused(world: World) -> None:
     """The read returned it as open, so only the check under the lock can detect the end."""
     payment = await world.create()
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
@@ -186,7 +186,7 @@ async def test_a_payment_that_elapses_after_it_was_read_is_not_selected(world: W
     assert len(world.gateway.created) == 1
 
 
-async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World) -> None:
+async def test_reading_an_elapsed_processing_payment_does_not_change_it(world: World) -> None:
     payment = await elapsed_processing(world)
     service = world.service
     seen = await service.payment_lookup.get_merchant_payment(world.merchant_id, payment.id)
@@ -197,7 +197,9 @@ async def test_seeing_an_elapsed_processing_payment_changes_nothing(world: World
     assert await world.events(payment) == []
 
 
-async def test_a_processing_payment_expires_when_its_gateway_has_closed(world: World) -> None:
+async def test_a_processing_payment_expires_when_its_gateway_session_is_closed(
+    world: World,
+) -> None:
     payment = await elapsed_processing(world)
     assert await sweep(world) == 1
     assert await world.status(payment) == "PROCESSING"
@@ -209,7 +211,7 @@ async def test_a_processing_payment_expires_when_its_gateway_has_closed(world: W
     assert await world.cases(payment) == []
 
 
-async def test_money_found_at_the_close_pays_the_payment(world: World) -> None:
+async def test_a_capture_found_when_closing_the_session_completes_the_payment(world: World) -> None:
     payment = await elapsed_processing(world)
     world.gateway.answer_close = captured(159000)
     await sweep(world)
@@ -220,7 +222,7 @@ async def test_money_found_at_the_close_pays_the_payment(world: World) -> None:
     assert await sweep(world) == 0
 
 
-async def test_a_decline_found_at_the_close_fails_the_payment(world: World) -> None:
+async def test_a_decline_found_when_closing_the_session_fails_the_payment(world: World) -> None:
     payment = await elapsed_processing(world)
     world.gateway.answer_close = declined()
     await sweep(world)
@@ -228,7 +230,9 @@ async def test_a_decline_found_at_the_close_fails_the_payment(world: World) -> N
     assert await world.events(payment) == ["payment.failed"]
 
 
-async def test_a_silent_gateway_holds_an_expiry_up_for_its_patience_only(world: World) -> None:
+async def test_an_unresponsive_gateway_delays_an_expiry_only_for_the_closing_patience(
+    world: World,
+) -> None:
     payment = await elapsed_processing(world)
     session_id = (await world.read(payment)).payment.session_id
     assert session_id is not None
@@ -257,7 +261,7 @@ async def young_processing(world: World) -> Payment:
 
 
 @pytest.mark.parametrize("state", [GatewaySessionState.ABSENT, GatewaySessionState.OPEN])
-async def test_a_session_that_its_gateway_does_not_know_or_cannot_close_is_silence(
+async def test_an_absent_or_unclosable_session_delays_an_expiry_only_for_the_patience(
     world: World, state: GatewaySessionState
 ) -> None:
     payment = await young_processing(world)
@@ -275,7 +279,7 @@ async def test_a_session_that_its_gateway_does_not_know_or_cannot_close_is_silen
     assert await world.cases(payment) == []
 
 
-async def test_by_default_a_payment_whose_order_was_never_opened_expires_within_30_seconds(
+async def test_by_default_a_payment_with_an_absent_session_expires_within_30_seconds(
     world: World,
 ) -> None:
     """Selected in the last minute, with the workers' intervals, and responses after a second."""
@@ -327,7 +331,9 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
     return round(clock.monotonic() * 1_000)
 
 
-async def test_money_that_its_gateway_has_told_for_another_session_is_silence(world: World) -> None:
+async def test_a_capture_already_reported_for_another_session_does_not_delay_an_expiry(
+    world: World,
+) -> None:
     """A capture counts once, so this report ends nothing, and must not delay anything."""
     first = await world.create()
     paid = (await world.select(first)).session
@@ -343,7 +349,7 @@ async def test_money_that_its_gateway_has_told_for_another_session_is_silence(wo
     assert await world.status(payment) == "EXPIRED"
 
 
-async def test_an_adapter_that_fails_holds_up_no_expiry(world: World) -> None:
+async def test_a_failing_adapter_does_not_prevent_an_expiry(world: World) -> None:
     payment = await young_processing(world)
 
     async def broken(*_: object) -> SessionReport:
@@ -376,7 +382,7 @@ async def decide_for_a_day(world: World, payment: Payment) -> UUID:
     return session_id
 
 
-async def test_a_gateway_that_never_decides_holds_a_payment_up_for_a_day(world: World) -> None:
+async def test_a_gateway_that_stays_undecided_delays_an_expiry_for_a_day(world: World) -> None:
     payment = await young_processing(world)
     session_id = await decide_for_a_day(world, payment)
     assert await world.events(payment) == ["payment.expired"]
@@ -387,7 +393,7 @@ async def test_a_gateway_that_never_decides_holds_a_payment_up_for_a_day(world: 
     assert await world.cases(payment) == ["UNDECIDED"]
 
 
-async def test_money_that_comes_after_the_wait_is_that_cases(world: World) -> None:
+async def test_a_capture_after_the_wait_belongs_to_the_same_case(world: World) -> None:
     payment = await young_processing(world)
     session_id = await decide_for_a_day(world, payment)
     world.gateway.answer_close = captured(159000)
@@ -401,7 +407,7 @@ async def test_money_that_comes_after_the_wait_is_that_cases(world: World) -> No
     assert (await world.session(session_id))["life"] == "ended"
 
 
-async def test_a_case_is_not_closed_by_who_has_not_seen_that_money_came_for_it(
+async def test_a_case_is_not_dismissed_if_a_capture_arrives_concurrently(
     world: World,
 ) -> None:
     payment = await young_processing(world)
@@ -419,7 +425,9 @@ async def test_a_case_is_not_closed_by_who_has_not_seen_that_money_came_for_it(
     assert (case.kind, case.status) == ("LATE_PAYMENT", "OPEN")
 
 
-async def test_a_case_of_a_wait_closes_where_no_money_came_after_all(world: World) -> None:
+async def test_an_undecided_case_is_dismissed_if_the_gateway_reports_a_decline(
+    world: World,
+) -> None:
     payment = await young_processing(world)
     await decide_for_a_day(world, payment)
     world.gateway.answer_close = declined()
@@ -431,7 +439,7 @@ async def test_a_case_of_a_wait_closes_where_no_money_came_after_all(world: Worl
     assert await world.events(payment) == ["payment.expired"]
 
 
-async def test_a_gateway_that_decides_within_the_wait_has_its_say(world: World) -> None:
+async def test_a_payment_is_paid_if_the_gateway_decides_before_it_expires(world: World) -> None:
     payment = await young_processing(world)
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
@@ -444,7 +452,7 @@ async def test_a_gateway_that_decides_within_the_wait_has_its_say(world: World) 
     assert await world.cases(payment) == []
 
 
-async def test_a_metric_shows_how_old_the_oldest_processing_payment_is(world: World) -> None:
+async def test_a_metric_shows_the_age_of_the_oldest_processing_payment(world: World) -> None:
     await world.create()
     await measure(world.service)
     assert OLDEST_PROCESSING._value.get() == 0
@@ -455,7 +463,7 @@ async def test_a_metric_shows_how_old_the_oldest_processing_payment_is(world: Wo
     assert OLDEST_PROCESSING._value.get() == pytest.approx(600, abs=5)
 
 
-async def test_a_gateway_that_is_still_deciding_is_waited_for(world: World) -> None:
+async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world: World) -> None:
     payment = await elapsed_processing(world)
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
@@ -469,7 +477,7 @@ async def test_a_gateway_that_is_still_deciding_is_waited_for(world: World) -> N
     assert await world.status(payment) == "EXPIRED"
 
 
-async def test_a_gateway_that_nobody_has_asked_is_not_silent(world: World) -> None:
+async def test_a_gateway_that_was_not_inquired_does_not_count_as_unresponsive(world: World) -> None:
     payment = await elapsed_processing(world)
     await sweep(world)
     await world.move_clock(TTL_S + 24 * 3600)  # no janitor ran, and none was told anything
@@ -478,7 +486,7 @@ async def test_a_gateway_that_nobody_has_asked_is_not_silent(world: World) -> No
     assert await world.status(payment) == "EXPIRED"
 
 
-async def test_a_gateway_that_speaks_again_was_not_silent(world: World) -> None:
+async def test_a_gateway_that_responds_again_does_not_count_as_unresponsive(world: World) -> None:
     payment = await elapsed_processing(world)
     world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
@@ -491,7 +499,9 @@ async def test_a_gateway_that_speaks_again_was_not_silent(world: World) -> None:
     assert await world.status(payment) == "PROCESSING"
 
 
-async def test_a_payment_whose_buyer_left_the_gateway_expires_at_once(world: World) -> None:
+async def test_a_payment_whose_buyer_cancelled_at_the_gateway_expires_immediately(
+    world: World,
+) -> None:
     payment = await world.create()
     selected = await world.select(payment)
     await world.report(

@@ -723,5 +723,5 @@ def stage(settings: Settings) -> Iterator[type[History]]:
 
 
 @pytest.mark.timeout(0)
-def test_every_history_keeps_the_invariants(stage: type[History]) -> None:
+def test_the_invariants_hold_in_every_history(stage: type[History]) -> None:
     run_state_machine_as_test(stage, settings=PROFILE)

@@ -20,7 +20,7 @@ async def _cancel(world: World, payment: Payment, key: UUID) -> bool:
         return await cancel_by_merchant(tx, payment, key)
 
 
-async def test_a_key_gives_the_same_payment_for_a_day(world: World) -> None:
+async def test_a_key_returns_the_same_payment_for_a_day(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
     await world.move_clock(DAY_S - 60)
@@ -28,7 +28,7 @@ async def test_a_key_gives_the_same_payment_for_a_day(world: World) -> None:
     assert again == first
 
 
-async def test_after_a_day_a_key_is_free_for_anything(world: World) -> None:
+async def test_a_key_can_be_reused_for_any_request_after_a_day(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
     await world.move_clock(DAY_S + 1)
@@ -37,7 +37,7 @@ async def test_after_a_day_a_key_is_free_for_anything(world: World) -> None:
     assert await world.create(key=key, request_hash=b"another request") == second
 
 
-async def test_a_key_that_is_too_old_is_not_found_though_nobody_pruned_it(world: World) -> None:
+async def test_an_expired_key_is_not_found_even_if_it_is_not_pruned(world: World) -> None:
     key, database = uuid4(), world.database
     await world.create(key=key, **SAME)
     assert (
@@ -61,14 +61,14 @@ async def test_a_key_with_another_request_is_a_conflict(world: World) -> None:
     assert row["found"] == 1
 
 
-async def test_a_replay_shows_the_payment_as_it_was_created(world: World) -> None:
+async def test_a_replay_returns_the_payment_as_it_was_created(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
     await _cancel(world, first, uuid4())
     assert await world.create(key=key, **SAME) == first
 
 
-async def test_the_same_key_serves_a_create_and_a_cancel(world: World) -> None:
+async def test_the_same_key_can_be_used_for_a_create_and_a_cancellation(world: World) -> None:
     key = uuid4()
     payment = await world.create(key=key, **SAME)
     assert await _cancel(world, payment, key)
@@ -76,7 +76,7 @@ async def test_the_same_key_serves_a_create_and_a_cancel(world: World) -> None:
     assert await world.events(payment) == ["payment.cancelled"]
 
 
-async def test_a_key_that_cancelled_one_payment_cancels_no_other(world: World) -> None:
+async def test_a_key_that_cancelled_a_payment_cannot_cancel_another_payment(world: World) -> None:
     key, first, second = uuid4(), await world.create(), await world.create()
     await _cancel(world, first, key)
     with pytest.raises(RefusedError) as refused:
@@ -85,7 +85,7 @@ async def test_a_key_that_cancelled_one_payment_cancels_no_other(world: World) -
     assert await world.status(second) == "PENDING"
 
 
-async def test_a_refused_cancel_leaves_its_key_free(world: World) -> None:
+async def test_a_key_can_be_reused_after_a_refused_cancellation(world: World) -> None:
     key, selected, other = uuid4(), await world.create(), await world.create()
     await world.select(selected)
     with pytest.raises(RefusedError, match="PROCESSING"):
@@ -93,7 +93,7 @@ async def test_a_refused_cancel_leaves_its_key_free(world: World) -> None:
     assert await _cancel(world, other, key)
 
 
-async def test_another_merchants_key_is_another_key(world: World) -> None:
+async def test_merchants_have_separate_keys(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
     other = await world.add_merchant()
@@ -101,7 +101,7 @@ async def test_another_merchants_key_is_another_key(world: World) -> None:
     assert second.id != first.id
 
 
-async def test_only_old_keys_are_pruned_and_in_batches(world: World) -> None:
+async def test_old_keys_are_pruned_in_batches(world: World) -> None:
     database = world.database
     for _ in range(3):
         await world.create()

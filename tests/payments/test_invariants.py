@@ -119,7 +119,7 @@ ENDS = {
 
 
 @pytest.mark.parametrize("start", STARTS)
-async def test_a_word_that_is_said_twice_has_its_effect_once(world: World, start: str) -> None:
+async def test_a_repeated_report_takes_effect_once(world: World, start: str) -> None:
     for number, report in enumerate(words(start)):
         payment, session_id = await STARTS[start](world)
         await tell(world, session_id, report, name=f"{number}")
@@ -134,7 +134,7 @@ async def test_a_word_that_is_said_twice_has_its_effect_once(world: World, start
 
 
 @pytest.mark.parametrize("start", ENDS)
-async def test_no_word_changes_a_payment_that_has_ended(world: World, start: str) -> None:
+async def test_reports_do_not_change_an_ended_payment(world: World, start: str) -> None:
     payment, session_id = await STARTS[start](world)
     before, told = (await world.read(payment)).payment, await world.events(payment)
     assert before.status == ENDS[start]
@@ -147,7 +147,7 @@ async def test_no_word_changes_a_payment_that_has_ended(world: World, start: str
     assert len(money) == len(await world.cases(payment)) == 4
 
 
-async def test_a_frozen_quote_outlives_what_it_was_made_with(world: World) -> None:
+async def test_a_selected_quote_keeps_its_fees_and_taxes_after_they_change(world: World) -> None:
     await world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     payment = await world.create(tax_manager="SERVICE")
     first = await world.select(payment, country="TH")

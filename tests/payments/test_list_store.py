@@ -93,7 +93,7 @@ async def _fill(world: World, raw: asyncpg.Connection, others: str) -> None:
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
+async def test_a_list_reads_rows_in_proportion_to_its_page_and_not_to_the_table(
     world: World, raw: asyncpg.Connection, mode: str
 ) -> None:
     await raw.execute(f"SET plan_cache_mode = {mode}")
@@ -112,7 +112,7 @@ async def test_what_a_list_reads_is_bounded_by_its_page_and_not_by_the_table(
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
-async def test_counting_a_payers_latest_payments_reads_no_older_ones(
+async def test_counting_recent_payments_of_a_payer_does_not_read_older_payments(
     world: World, raw: asyncpg.Connection, mode: str
 ) -> None:
     await raw.execute(f"SET plan_cache_mode = {mode}")

@@ -27,7 +27,9 @@ from tests.support.world import Api
 PAYERS = ("ann", "bob", "eve")
 
 
-async def test_payments_are_listed_newest_first_and_as_each_is_read(api: Api) -> None:
+async def test_payments_are_listed_newest_first_with_the_same_fields_as_single_reads(
+    api: Api,
+) -> None:
     created = await create_in_sequence(api, 4)
     await bring_to(api, created[1], "PAID")
     await bring_to(api, created[2], "CANCELLED")
@@ -44,7 +46,7 @@ async def test_a_merchant_without_payments_has_an_empty_list(api: Api) -> None:
     assert (await list_payments(api)).json == {"data": []}
 
 
-async def test_twenty_are_listed_and_up_to_a_hundred_where_asked_for(api: Api) -> None:
+async def test_a_page_has_twenty_payments_by_default_and_at_most_a_hundred(api: Api) -> None:
     await write_payments(api.world, 101)
     for limit, count, more in ((None, 20, True), (1, 1, True), (100, 100, True)):
         answer = await list_payments(api, **({} if limit is None else {"limit": limit}))
@@ -53,7 +55,7 @@ async def test_twenty_are_listed_and_up_to_a_hundred_where_asked_for(api: Api) -
     assert (len(last.json["data"]), "next_cursor" in last.json) == (1, False)
 
 
-async def test_a_page_that_ends_with_the_list_has_no_cursor(api: Api) -> None:
+async def test_the_last_page_has_no_cursor(api: Api) -> None:
     await write_payments(api.world, 10)
     assert [len(page) for page in await pages(api, limit=5)] == [5, 5]
 
@@ -91,7 +93,7 @@ _QUERIES = st.fixed_dictionaries(
 
 
 @pytest.mark.full
-async def test_every_combination_of_filters_lists_what_a_naive_reading_finds(api: Api) -> None:
+async def test_every_combination_of_filters_lists_the_matching_payments(api: Api) -> None:
     await write_payments(api.world, 320, at_once=5)  # five share a time: the id decides
     await write_payments(api.world, 20, merchant_id=api.world.merchant_id + 1)
     rows, loop = await read_payments(api), asyncio.get_running_loop()
@@ -115,7 +117,7 @@ async def test_every_combination_of_filters_lists_what_a_naive_reading_finds(api
     await asyncio.to_thread(agreed)
 
 
-async def test_pages_are_whole_and_without_doubles_while_payments_come_and_change(
+async def test_pages_have_no_gaps_or_duplicates_while_payments_are_created_and_change(
     api: Api,
 ) -> None:
     created = await create_in_sequence(api, 40)
@@ -133,7 +135,7 @@ async def test_pages_are_whole_and_without_doubles_while_payments_come_and_chang
     assert seen == [entry.json["id"] for entry in reversed(created)]
 
 
-async def test_pages_of_one_status_hold_once_whatever_keeps_that_status(api: Api) -> None:
+async def test_pages_of_a_status_list_payments_that_keep_the_status_exactly_once(api: Api) -> None:
     created = await create_in_sequence(api, 30)
     leaving = created[::5]
     seen: list[str] = []
@@ -153,7 +155,7 @@ async def test_pages_of_one_status_hold_once_whatever_keeps_that_status(api: Api
     assert [item for item in seen if item in staying] == staying
 
 
-async def test_elapsed_payments_are_listed_expired_with_their_event(api: Api) -> None:
+async def test_listing_elapsed_payments_expires_them_with_an_event(api: Api) -> None:
     created = [await api.create(expires_in=60) for _ in range(5)]
     await api.world.move_clock(61)
     answer = await list_payments(api)
@@ -163,7 +165,7 @@ async def test_elapsed_payments_are_listed_expired_with_their_event(api: Api) ->
         assert await api.world.events(await payment_of(api, item)) == ["payment.expired"]
 
 
-async def test_elapsed_payments_are_not_among_the_pending_and_then_among_the_expired(
+async def test_elapsed_payments_are_listed_as_expired_and_not_as_pending(
     api: Api,
 ) -> None:
     live = await api.create()
@@ -174,7 +176,7 @@ async def test_elapsed_payments_are_not_among_the_pending_and_then_among_the_exp
     assert [len(page) for page in await pages(api, status="EXPIRED")] == [5]
 
 
-async def test_no_elapsed_payment_is_shown_pending_though_there_are_very_many(api: Api) -> None:
+async def test_elapsed_payments_are_not_listed_as_pending_even_if_there_are_many(api: Api) -> None:
     await write_payments(api.world, 5, statuses=("PENDING",))
     live = [row.id for row in await read_payments(api)]
     await write_payments(api.world, 200, statuses=("PENDING",), at_once=200)
@@ -192,7 +194,7 @@ async def test_no_elapsed_payment_is_shown_pending_though_there_are_very_many(ap
     assert rows[0]["n"] == rows[0]["d"] == len(expired) >= 50
 
 
-async def test_nobody_sees_another_merchants_payments(api: Api) -> None:
+async def test_a_list_does_not_contain_payments_of_other_merchants(api: Api) -> None:
     other = await api.world.add_merchant()
     mine = await api.create()
     assert (await list_payments(api, key=other.api_key)).json == {"data": []}
@@ -200,7 +202,7 @@ async def test_nobody_sees_another_merchants_payments(api: Api) -> None:
     assert refusal(await list_payments(api, key="sk_live_nobody")) == (401, "UNAUTHORIZED")
 
 
-async def test_a_cursor_is_a_place_and_opens_nothing(api: Api) -> None:
+async def test_a_cursor_is_only_a_position_and_grants_no_access(api: Api) -> None:
     """A cursor of another merchant or filter is a position in the caller's own list."""
     other = await api.world.add_merchant()
     await write_payments(api.world, 30)
@@ -214,7 +216,7 @@ async def test_a_cursor_is_a_place_and_opens_nothing(api: Api) -> None:
     assert [item["id"] for item in filtered.json["data"]] == wanted
 
 
-async def test_of_a_cursor_and_an_end_the_older_one_counts(api: Api) -> None:
+async def test_a_list_starts_at_the_older_of_its_cursor_and_created_to(api: Api) -> None:
     await write_payments(api.world, 40)
     rows = [row.id for row in await read_payments(api)]
     cursor = (await list_payments(api, limit=20)).json["next_cursor"]

@@ -24,7 +24,7 @@ def cursor_of(moment: int, payment_id: UUID | None = None) -> str:
 
 
 @pytest.mark.parametrize("moment", [0, 1, 10**15, 2**57])
-async def test_a_cursor_from_any_time_is_a_place(api: Api, moment: int) -> None:
+async def test_a_cursor_of_any_time_is_valid(api: Api, moment: int) -> None:
     await api.create()
     answer = await list_payments(api, cursor=cursor_of(moment, uuid4()))
     assert (answer.status, len(answer.json["data"])) == (200, int(moment == 2**57))
@@ -77,7 +77,7 @@ _BAD_TIMES = [
         ),
     ],
 )
-async def test_a_bad_value_is_refused_with_the_fields_name(
+async def test_an_invalid_value_is_refused_with_the_name_of_its_field(
     api: Api, name: str, values: list[str]
 ) -> None:
     for value in values:
@@ -87,7 +87,7 @@ async def test_a_bad_value_is_refused_with_the_fields_name(
 
 
 @pytest.mark.parametrize("code", ["", "EUR", "usd", "USDC", "THB ", "\x00", "X" * 5_000])
-async def test_an_unknown_currency_is_refused_as_one(api: Api, code: str) -> None:
+async def test_an_unknown_currency_is_refused_as_an_invalid_currency(api: Api, code: str) -> None:
     answer = await list_payments(api, currency=code)
     assert refusal(answer) == (400, "INVALID_CURRENCY")
     assert len(answer.body) < 500
@@ -116,9 +116,7 @@ async def test_unknown_parameters_are_ignored(api: Api) -> None:
         "2026-11-21T08:00:00.009999999999Z",
     ],
 )
-async def test_a_time_may_have_any_offset_and_its_plus_may_be_left_as_it_is(
-    api: Api, same: str
-) -> None:
+async def test_a_time_can_have_any_offset_and_an_unescaped_plus(api: Api, same: str) -> None:
     await write_payments(api.world, 20)
     for text in (quote(same), same):  # a `+` in a query is a space
         newer = await send(api, f"created_from={text}")
@@ -128,7 +126,7 @@ async def test_a_time_may_have_any_offset_and_its_plus_may_be_left_as_it_is(
     assert between.json == {"data": []}
 
 
-async def test_the_ends_of_time_are_times(api: Api) -> None:
+async def test_the_first_and_the_last_representable_time_are_valid(api: Api) -> None:
     created = await api.create()
     first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
     assert await pages(api, created_from=first, created_to=last) == [[created.json["id"]]]
@@ -138,7 +136,7 @@ async def test_the_ends_of_time_are_times(api: Api) -> None:
     assert await pages(api, created_to="0001-01-01T00:00:00+00:01") == [[]]
 
 
-async def test_a_leap_second_is_the_last_one_of_a_day_of_utc(api: Api) -> None:
+async def test_a_leap_second_at_the_end_of_a_utc_day_is_valid(api: Api) -> None:
     created = await api.create()
     for leap in ("1998-12-31T23:59:60Z", "1999-01-01T06:59:60.5+0700"):
         assert await pages(api, created_from=leap) == [[created.json["id"]]]
@@ -157,7 +155,7 @@ _QUERY = st.lists(_PAIRS, max_size=5).map(
 
 
 @pytest.mark.full
-async def test_no_query_is_a_fault_of_ours(api: Api) -> None:
+async def test_random_queries_do_not_cause_server_errors(api: Api) -> None:
     await write_payments(api.world, 30)
     loop = asyncio.get_running_loop()
     seen: set[int] = set()

@@ -43,7 +43,7 @@ def _read(table: str) -> dict[tuple[str, str], tuple[str, str | None]]:
 EXPECTED = _read(SPECIFIED) | _read(DECIDED)
 
 
-def test_there_are_the_eight_states_and_eight_triggers_of_the_specification() -> None:
+def test_the_statuses_and_triggers_match_the_specification() -> None:
     assert {status.value for status in PaymentStatus} == {
         *("PENDING", "PROCESSING", "PAID", "FAILED"),
         *("EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED"),
@@ -55,7 +55,7 @@ def test_there_are_the_eight_states_and_eight_triggers_of_the_specification() ->
 
 @pytest.mark.parametrize("trigger", PaymentTrigger)
 @pytest.mark.parametrize("status", PaymentStatus)
-def test_every_state_takes_every_trigger_as_the_table_says(
+def test_every_trigger_in_every_status_has_the_specified_effect(
     status: PaymentStatus, trigger: PaymentTrigger
 ) -> None:
     expected = EXPECTED.get((status.value, trigger.value))
@@ -69,7 +69,7 @@ def test_every_state_takes_every_trigger_as_the_table_says(
     assert (arrow.new_status.value, arrow.event and arrow.event.value) == expected
 
 
-def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
+def test_a_pending_payment_cannot_become_paid_or_failed_directly() -> None:
     reached = {
         arrow.new_status
         for (status, _), arrow in TRANSITIONS.items()
@@ -78,7 +78,7 @@ def test_nothing_leads_from_pending_to_paid_or_failed() -> None:
     assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
 
 
-def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
+def test_only_transitions_from_open_to_terminal_statuses_have_an_event() -> None:
     for (status, _), arrow in TRANSITIONS.items():
         if arrow.event is not None:
             assert status in OPEN
@@ -86,7 +86,7 @@ def test_an_event_is_told_only_on_the_way_into_an_end() -> None:
 
 
 @pytest.mark.parametrize("status", PaymentStatus)
-def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: PaymentStatus) -> None:
+def test_only_an_open_payment_elapses_exactly_at_its_expiry_time(status: PaymentStatus) -> None:
     is_open = status.value in {"PENDING", "PROCESSING"}
     payment = a_payment(status=status, expires_at=NOW)
     assert payment.is_past_expiry(NOW) is is_open
@@ -103,12 +103,12 @@ def test_only_an_open_payment_elapses_and_does_so_at_the_very_moment(status: Pay
         ("payment.cancelled", ["cancelled_at"]),
     ],
 )
-def test_an_event_has_the_fields_of_section_6_1_and_no_others(kind: str, own: list[str]) -> None:
+def test_an_event_has_exactly_the_fields_of_section_6_1(kind: str, own: list[str]) -> None:
     common = ["id", "status", "currency", "amount", "payer_uid"]
     assert list(list_event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
 
 
-def test_there_are_four_events_and_the_six_reasons_of_section_6_3() -> None:
+def test_the_event_types_and_failure_reasons_match_section_6_3() -> None:
     assert len(EventType) == 4
     assert {reason.value for reason in FailureReason} == {
         *("UNKNOWN", "DECLINED", "TX_REVERTED"),

@@ -48,7 +48,7 @@ async def audited(world: World, action: str) -> list[tuple[str, dict[str, Any]]]
     return [(row["who"], json.loads(row["details"])) for row in rows]
 
 
-async def test_a_pending_payment_is_cancelled_with_its_event(world: World) -> None:
+async def test_cancelling_a_pending_payment_creates_its_event(world: World) -> None:
     payment = await world.create()
     done = await world.service.run_operation(CancelPayment(payment_id=name(payment)), _BOB)
     assert (done.status, await world.status(payment)) == ("CANCELLED", "CANCELLED")
@@ -57,7 +57,9 @@ async def test_a_pending_payment_is_cancelled_with_its_event(world: World) -> No
     assert (who, details) == ("Bob", {"payment_id": name(payment)})
 
 
-async def test_what_its_merchant_could_not_cancel_no_operator_can(world: World) -> None:
+async def test_an_operator_cannot_cancel_a_payment_that_its_merchant_could_not_cancel(
+    world: World,
+) -> None:
     processing, elapsed = await world.create(), await world.create()
     await world.select(processing)
     await world.rows("UPDATE payment SET expires_at = clock() WHERE id = $1", elapsed.id)
@@ -68,7 +70,7 @@ async def test_what_its_merchant_could_not_cancel_no_operator_can(world: World) 
     assert await audited(world, "payment.cancel") == []
 
 
-async def test_an_operators_refund_is_reserved_sent_and_named(world: World) -> None:
+async def test_a_refund_by_an_operator_is_reserved_audited_and_sent(world: World) -> None:
     payment = await paid(world)
     made = await refund(world, payment, amount="590.00", reason="a page is missing")
     assert (made.status, made.step, made.amount) == ("PENDING", "queued", "590.00")
@@ -80,7 +82,7 @@ async def test_an_operators_refund_is_reserved_sent_and_named(world: World) -> N
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 
 
-async def test_without_an_amount_an_operator_refunds_all_that_is_left(world: World) -> None:
+async def test_a_refund_without_an_amount_refunds_the_remaining_amount(world: World) -> None:
     payment = await paid(world)
     await refund(world, payment, amount="0.01")
     assert (await refund(world, payment)).amount == "1589.99"
@@ -90,7 +92,7 @@ async def test_without_an_amount_an_operator_refunds_all_that_is_left(world: Wor
     assert len(await audited(world, "payment.refund")) == 2
 
 
-async def test_two_operators_at_once_refund_no_more_than_was_paid(world: World) -> None:
+async def test_concurrent_refunds_by_operators_do_not_exceed_the_paid_amount(world: World) -> None:
     payment = await paid(world)
     made = await asyncio.gather(
         refund(world, payment), refund(world, payment, ALAN), return_exceptions=True
@@ -99,7 +101,7 @@ async def test_two_operators_at_once_refund_no_more_than_was_paid(world: World) 
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
-async def test_a_key_makes_a_repetition_harmless_and_is_not_the_merchants(
+async def test_a_key_makes_refunds_idempotent_and_is_separate_from_the_merchants_keys(
     world: World, api: Api
 ) -> None:
     payment, key = await paid(world), uuid4()
@@ -116,7 +118,7 @@ async def test_a_key_makes_a_repetition_harmless_and_is_not_the_merchants(
     assert await books(world, payment) == Books("PAID", "0", "20", 0, 2000)
 
 
-async def test_a_refund_whose_key_was_stored_without_a_version_replays(world: World) -> None:
+async def test_a_refund_with_an_unversioned_fingerprint_is_replayed(world: World) -> None:
     payment, key = await paid(world), uuid4()
     first = await refund(world, payment, amount="10.00", key=key)
     sent = ["refund", str(payment.id), "10.00", None, None, ADA.name]
@@ -126,14 +128,14 @@ async def test_a_refund_whose_key_was_stored_without_a_version_replays(world: Wo
     assert again.id == first.id
 
 
-async def test_support_may_not_refund(world: World) -> None:
+async def test_the_support_role_cannot_refund(world: World) -> None:
     payment = await paid(world)
     with pytest.raises(RefusedError, match="requires the finance role") as refused:
         await refund(world, payment, _BOB)
     assert refused.value.code is ErrorCode.FORBIDDEN
 
 
-async def test_who_asked_for_a_refund_that_waits_cannot_approve_it(world: World) -> None:
+async def test_an_operator_cannot_approve_their_own_refund(world: World) -> None:
     """Above a threshold on a chain it needs approval; here it waits after it was reserved."""
     payment = await paid(world)
     made = await refund(world, payment)
@@ -144,7 +146,7 @@ async def test_who_asked_for_a_refund_that_waits_cannot_approve_it(world: World)
     assert approved.result["approved_by"] == "Alan"
 
 
-async def test_a_refund_is_refused_while_its_gateway_has_a_rest(world: World) -> None:
+async def test_a_refund_is_refused_while_the_gateway_circuit_is_open(world: World) -> None:
     payment = await paid(world)
     await world.rows(
         "INSERT INTO gateway_outage (account_id, channel, until) "

@@ -280,7 +280,7 @@ async def stage(settings: Settings, wired: Service) -> AsyncIterator[Stage]:
 FROM = pytest.mark.parametrize("first", MANNERS)
 
 
-async def test_the_manners_of_every_adapter_that_is_wired_are_known(wired: Service) -> None:
+async def test_the_behaviour_of_every_installed_adapter_is_described(wired: Service) -> None:
     declared = {name: wired.accounts.capabilities(name) for name in wired.accounts.providers}
     live = {name: can for name, can in declared.items() if can and not can.test_only}
     assert live.keys() == MANNERS.keys()
@@ -289,7 +289,7 @@ async def test_the_manners_of_every_adapter_that_is_wired_are_known(wired: Servi
 
 
 @FROM
-async def test_money_that_came_before_the_change_is_found_and_the_change_refused(
+async def test_a_switch_is_refused_if_an_inquiry_finds_a_payment_at_the_first_gateway(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -303,7 +303,7 @@ async def test_money_that_came_before_the_change_is_found_and_the_change_refused
 
 
 @FROM
-async def test_money_that_was_told_before_the_change_ends_the_checkout(
+async def test_a_switch_is_refused_after_the_first_gateway_reported_a_payment(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -317,7 +317,9 @@ async def test_money_that_was_told_before_the_change_ends_the_checkout(
 
 
 @FROM
-async def test_a_gateway_that_is_deciding_is_not_left(stage: Stage, first: str) -> None:
+async def test_a_switch_is_refused_while_the_first_gateway_is_authorising(
+    stage: Stage, first: str
+) -> None:
     for pair in stage.pairs(first):
         payment = await pair.begin()
         await pair.select(payment, pair.first)
@@ -330,7 +332,7 @@ async def test_a_gateway_that_is_deciding_is_not_left(stage: Stage, first: str) 
 
 
 @FROM
-async def test_late_money_of_the_gateway_that_was_left_is_given_back_and_the_other_one_pays(
+async def test_a_capture_at_the_abandoned_gateway_before_the_payment_is_refunded(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -346,7 +348,7 @@ async def test_late_money_of_the_gateway_that_was_left_is_given_back_and_the_oth
 
 
 @FROM
-async def test_money_of_the_gateway_that_was_left_after_the_other_one_has_paid(
+async def test_a_capture_at_the_abandoned_gateway_after_the_payment_is_refunded(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -359,7 +361,7 @@ async def test_money_of_the_gateway_that_was_left_after_the_other_one_has_paid(
 
 
 @FROM
-async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
+async def test_concurrent_captures_at_both_gateways_pay_with_the_current_session(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -379,7 +381,9 @@ async def test_money_of_both_at_the_same_moment_pays_by_the_present_one(
 
 
 @FROM
-async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str) -> None:
+async def test_a_capture_concurrent_with_a_switch_pays_or_is_refunded(
+    stage: Stage, first: str
+) -> None:
     """The first one wins: the money pays and the switch is rejected, or the money is a case."""
     for pair in stage.pairs(first):
         payment = await pair.begin()
@@ -408,7 +412,7 @@ async def test_money_and_the_change_at_the_same_moment(stage: Stage, first: str)
 
 
 @FROM
-async def test_money_of_either_after_the_expiry_is_given_back(stage: Stage, first: str) -> None:
+async def test_captures_after_the_expiry_are_refunded(stage: Stage, first: str) -> None:
     for pair in stage.pairs(first):
         payment = await pair.changed()
         await pair.expire()
@@ -420,7 +424,7 @@ async def test_money_of_either_after_the_expiry_is_given_back(stage: Stage, firs
 
 
 @FROM
-async def test_money_of_either_after_the_cancel_is_given_back(stage: Stage, first: str) -> None:
+async def test_captures_after_the_cancellation_are_refunded(stage: Stage, first: str) -> None:
     """Both selections died before their gateways responded, so the payment was PENDING."""
     for pair in stage.pairs(first):
         payment = await pair.begin()
@@ -450,7 +454,7 @@ async def _crash_in_selection(pair: Pair, payment: Payment, side: Side) -> None:
 
 
 @FROM
-async def test_no_word_without_money_of_the_gateway_that_was_left_does_anything(
+async def test_reports_without_a_capture_of_the_abandoned_gateway_have_no_effect(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -470,7 +474,9 @@ async def test_no_word_without_money_of_the_gateway_that_was_left_does_anything(
 
 
 @FROM
-async def test_declines_end_a_payment_as_its_gateway_has_it(stage: Stage, first: str) -> None:
+async def test_a_payment_fails_after_a_decline_or_three_declined_attempts(
+    stage: Stage, first: str
+) -> None:
     side = stage.sides[first][0]
     pair = Pair(stage.world, side, side)
     payment = await pair.begin()
@@ -491,7 +497,9 @@ async def test_declines_end_a_payment_as_its_gateway_has_it(stage: Stage, first:
     await pair.ends(payment, "FAILED", "LATE_PAYMENT")
 
 
-async def test_money_wins_between_the_third_attempt_and_the_close(stage: Stage) -> None:
+async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_payment(
+    stage: Stage,
+) -> None:
     side = stage.sides["stripe"][0]
     pair = Pair(stage.world, side, side)
     payment = await pair.begin()
@@ -503,7 +511,7 @@ async def test_money_wins_between_the_third_attempt_and_the_close(stage: Stage) 
     await pair.ends(payment, "PAID")
 
 
-async def test_where_the_merchant_gives_nothing_back_by_itself_a_person_is_waited_for(
+async def test_surplus_captures_stay_open_cases_if_auto_refund_is_off(
     stage: Stage,
 ) -> None:
     await auto_refund(stage.world, on=False)

@@ -75,7 +75,9 @@ async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[Se
     return task
 
 
-async def test_of_two_cancels_the_second_waits_and_is_refused(world: World) -> None:
+async def test_the_second_of_two_concurrent_cancellations_waits_and_is_refused(
+    world: World,
+) -> None:
     payment = await world.create()
     async with hold_transaction(world, cancels(world, payment)) as first:
         second = start(world, cancels(world, payment))
@@ -87,7 +89,9 @@ async def test_of_two_cancels_the_second_waits_and_is_refused(world: World) -> N
     assert await world.events(payment) == ["payment.cancelled"]
 
 
-async def test_of_two_cancels_with_one_key_the_second_waits_and_replays(world: World) -> None:
+async def test_the_second_of_two_cancellations_with_the_same_key_waits_and_is_replayed(
+    world: World,
+) -> None:
     payment, key = await world.create(), uuid4()
     async with hold_transaction(world, cancels(world, payment, key)) as first:
         second = start(world, cancels(world, payment, key))
@@ -97,7 +101,7 @@ async def test_of_two_cancels_with_one_key_the_second_waits_and_replays(world: W
     assert await world.events(payment) == ["payment.cancelled"]
 
 
-async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) -> None:
+async def test_a_waiting_cancellation_succeeds_if_the_first_is_rolled_back(world: World) -> None:
     payment, key = await world.create(), uuid4()
     async with hold_transaction(world, cancels(world, payment, key)) as first:
         second = start(world, cancels(world, payment, key))
@@ -106,7 +110,9 @@ async def test_a_cancel_that_waits_for_one_that_fails_takes_place(world: World) 
         assert await second is True
 
 
-async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: World) -> None:
+async def test_the_merchants_cancellation_is_refused_after_a_concurrent_buyer_cancellation(
+    world: World,
+) -> None:
     payment = await world.create()
     async with hold_transaction(world, lambda tx: cancel_by_buyer(tx, payment.id)) as first:
         second = start(world, cancels(world, payment))
@@ -116,7 +122,9 @@ async def test_merchant_and_buyer_cancel_at_once_and_one_of_them_counts(world: W
     assert await world.events(payment) == []
 
 
-async def test_a_selection_that_waits_for_a_cancel_is_refused_unasked(world: World) -> None:
+async def test_a_selection_that_waits_for_a_cancellation_is_refused_without_a_request(
+    world: World,
+) -> None:
     payment = await world.create()
     async with hold_transaction(world, cancels(world, payment)) as first:
         second = start_select(world, payment, world.card)
@@ -126,7 +134,7 @@ async def test_a_selection_that_waits_for_a_cancel_is_refused_unasked(world: Wor
     assert world.gateway.created == []
 
 
-async def test_a_cancel_that_waits_for_a_selection_is_refused(world: World) -> None:
+async def test_a_cancellation_that_waits_for_a_settlement_is_refused(world: World) -> None:
     payment = await world.create()
     task = await selection_under_way(world, payment)
     [session] = await world.rows("SELECT id FROM session")
@@ -140,7 +148,7 @@ async def test_a_cancel_that_waits_for_a_selection_is_refused(world: World) -> N
     assert await world.events(payment) == ["payment.failed"]
 
 
-async def test_a_cancel_overtakes_a_selection_whose_gateway_is_slow(world: World) -> None:
+async def test_a_cancellation_succeeds_during_a_selection_with_a_slow_gateway(world: World) -> None:
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await start(world, cancels(world, payment))
@@ -152,7 +160,7 @@ async def test_a_cancel_overtakes_a_selection_whose_gateway_is_slow(world: World
     assert await world.events(payment) == ["payment.cancelled"]
 
 
-async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: World) -> None:
+async def test_a_payment_expires_during_a_selection_with_a_slow_gateway(world: World) -> None:
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(1801)
@@ -164,7 +172,9 @@ async def test_an_expiry_overtakes_a_selection_whose_gateway_is_slow(world: Worl
     assert await world.events(payment) == ["payment.expired"]
 
 
-async def test_an_answer_after_the_ttl_is_410_even_before_the_worker_has_come(world: World) -> None:
+async def test_a_selection_that_finishes_after_the_expiry_time_is_refused_as_expired(
+    world: World,
+) -> None:
     payment = await world.create()
     task = await selection_under_way(world, payment)
     await world.move_clock(1801)
@@ -173,7 +183,7 @@ async def test_an_answer_after_the_ttl_is_410_even_before_the_worker_has_come(wo
     assert await world.status(payment) == "PENDING"
 
 
-async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choose(
+async def test_the_buyer_can_select_again_after_the_janitor_abandoned_a_selection(
     world: World,
 ) -> None:
     payment = await world.create()
@@ -187,7 +197,7 @@ async def test_an_answer_after_the_janitor_gave_up_leaves_the_buyer_free_to_choo
     assert (await world.select(payment)).payment.status == "PROCESSING"
 
 
-async def test_of_two_selections_the_second_is_told_to_come_back(world: World) -> None:
+async def test_a_second_selection_is_told_to_retry_while_the_first_runs(world: World) -> None:
     payment = await world.create()
     first = await selection_under_way(world, payment)
     refused = await refusal(start_select(world, payment, world.transfer))
@@ -197,7 +207,7 @@ async def test_of_two_selections_the_second_is_told_to_come_back(world: World) -
     assert len(world.gateway.created) == 1
 
 
-async def test_two_selections_at_the_same_instant_reach_the_gateway_once(world: World) -> None:
+async def test_concurrent_selections_send_a_single_request_to_the_gateway(world: World) -> None:
     payment = await world.create()
     world.gateway.hold = asyncio.Event()
     async with hold_transaction(world, locks(payment)) as first:
@@ -212,7 +222,7 @@ async def test_two_selections_at_the_same_instant_reach_the_gateway_once(world: 
 
 
 @pytest.mark.parametrize(("report", "status"), [(EXACT, "PAID"), (declined(), "FAILED")])
-async def test_a_callback_before_the_gateways_answer_completes_the_selection(
+async def test_a_callback_before_the_gateway_response_completes_the_selection(
     world: World, report: SessionReport, status: str
 ) -> None:
     payment = await world.create()
@@ -228,7 +238,7 @@ async def test_a_callback_before_the_gateways_answer_completes_the_selection(
     assert (await world.session(session["id"]))["reference"] is not None
 
 
-async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -> None:
+async def test_a_callback_that_waits_for_an_expiry_opens_a_late_payment_case(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.move_clock(1801)
@@ -247,7 +257,7 @@ async def test_a_callback_that_waits_for_an_expiry_finds_it_late(world: World) -
     assert await world.cases(payment) == ["LATE_PAYMENT"]
 
 
-async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: World) -> None:
+async def test_the_expiry_skips_a_payment_that_is_being_settled(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.move_clock(1801)
@@ -263,7 +273,7 @@ async def test_an_expiry_passes_over_a_payment_that_is_being_settled(world: Worl
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> None:
+async def test_concurrent_readers_of_an_elapsed_payment_expire_it_once(world: World) -> None:
     payment = await world.create()
     await world.move_clock(1801)
     async with hold_transaction(world, locks(payment)) as first:
@@ -274,7 +284,9 @@ async def test_two_who_see_an_elapsed_payment_expire_it_once(world: World) -> No
     assert await world.events(payment) == ["payment.expired"]
 
 
-async def test_a_callback_that_comes_twice_at_once_is_applied_once(world: World) -> None:
+async def test_a_callback_that_is_delivered_twice_concurrently_is_applied_once(
+    world: World,
+) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     async with hold_transaction(world, locks(payment)) as first:
@@ -285,7 +297,7 @@ async def test_a_callback_that_comes_twice_at_once_is_applied_once(world: World)
     assert await world.events(payment) == ["payment.completed"]
 
 
-async def test_one_capture_told_by_two_callbacks_at_once_is_credited_once(world: World) -> None:
+async def test_a_capture_in_two_concurrent_callbacks_is_credited_once(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     async with hold_transaction(world, locks(payment)) as first:
@@ -298,7 +310,7 @@ async def test_one_capture_told_by_two_callbacks_at_once_is_credited_once(world:
     assert await world.cases(payment) == []
 
 
-async def test_two_captures_at_once_are_one_payment_and_one_case(world: World) -> None:
+async def test_concurrent_captures_complete_the_payment_and_open_a_case(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     async with hold_transaction(world, settles(world, payment, session.id)) as first:
@@ -321,7 +333,9 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
     return work
 
 
-async def test_of_two_creates_with_one_key_the_second_waits_and_replays(world: World) -> None:
+async def test_the_second_of_two_creates_with_the_same_key_waits_and_is_replayed(
+    world: World,
+) -> None:
     key = uuid4()
     async with hold_transaction(world, _creates(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
@@ -332,7 +346,7 @@ async def test_of_two_creates_with_one_key_the_second_waits_and_replays(world: W
     assert replayed.id == kept["id"]
 
 
-async def test_a_create_that_waits_for_another_request_is_a_conflict(world: World) -> None:
+async def test_a_create_that_waits_for_a_different_request_is_a_conflict(world: World) -> None:
     key = uuid4()
     async with hold_transaction(world, _creates(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"other"))
@@ -341,7 +355,7 @@ async def test_a_create_that_waits_for_another_request_is_a_conflict(world: Worl
         assert (await refusal(second)).code is ErrorCode.IDEMPOTENCY_CONFLICT
 
 
-async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) -> None:
+async def test_a_waiting_create_succeeds_if_the_first_is_rolled_back(world: World) -> None:
     key = uuid4()
     async with hold_transaction(world, _creates(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
@@ -351,7 +365,7 @@ async def test_a_create_that_waits_for_one_that_fails_takes_place(world: World) 
     assert await payment_store.get(world.database, created.id) is not None
 
 
-async def test_a_create_that_waits_too_long_is_told_to_come_back(world: World) -> None:
+async def test_a_create_that_waits_too_long_is_told_to_retry(world: World) -> None:
     key, like = uuid4(), await world.create()
     async with (
         hold_transaction(world, _creates(world, key, b"same")),

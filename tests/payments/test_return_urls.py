@@ -69,7 +69,7 @@ async def test_both_urls_are_stored_and_returned_to_the_merchant_as_sent(api: Ap
     assert _urls_of(await api.get(plain.json["id"])) == {}
 
 
-async def test_events_and_the_buyers_checkout_never_contain_them(api: Api) -> None:
+async def test_events_and_the_buyers_checkout_do_not_contain_the_urls(api: Api) -> None:
     await _allow(api, _SHOP)
     created = await api.create(**_URLS, expires_in=1)
     checkout = await view(api, created)
@@ -81,7 +81,7 @@ async def test_events_and_the_buyers_checkout_never_contain_them(api: Api) -> No
 
 
 @pytest.mark.parametrize("field", _FIELDS)
-async def test_a_malformed_url_is_refused_by_name_before_anything_else(
+async def test_a_malformed_url_is_refused_before_other_checks_with_its_field_name(
     api: Api, field: str
 ) -> None:
     await _allow(api, _SHOP)
@@ -98,7 +98,7 @@ async def test_a_malformed_url_is_refused_by_name_before_anything_else(
 
 
 @pytest.mark.parametrize("field", _FIELDS)
-async def test_the_origin_is_one_of_the_merchants(api: Api, field: str) -> None:
+async def test_the_origin_must_be_allowed_by_the_merchant(api: Api, field: str) -> None:
     own_page = "https://own.example.com/orders"
     await _allow(api, _SHOP, "", "https://-", return_url=own_page)
     refused = {url: refusal(await api.create(**{field: url})) for url in NO_WAY_BACK}
@@ -112,7 +112,7 @@ async def test_the_origin_is_one_of_the_merchants(api: Api, field: str) -> None:
     assert refusal(await api.create(**{field: _SHOP})) == _BAD
 
 
-async def test_origins_of_another_merchant_do_not_count(api: Api) -> None:
+async def test_origins_of_another_merchant_are_refused(api: Api) -> None:
     other = await api.world.add_merchant()
     await api.world.rows(
         "UPDATE merchant SET allowed_origins = $2 WHERE id = $1", other.merchant.id, [_SHOP]
@@ -120,7 +120,7 @@ async def test_origins_of_another_merchant_do_not_count(api: Api) -> None:
     assert refusal(await api.create(**_URLS)) == _BAD
 
 
-async def test_a_key_replays_after_the_origin_was_removed_and_compares_both_urls(
+async def test_a_key_is_replayed_after_the_origin_is_removed_and_both_urls_are_compared(
     api: Api,
 ) -> None:
     await _allow(api, _SHOP)
@@ -140,7 +140,7 @@ async def test_a_key_replays_after_the_origin_was_removed_and_compares_both_urls
         assert refusal(answer) == (409, "IDEMPOTENCY_CONFLICT"), other
 
 
-async def test_a_foreign_origin_is_the_last_fault_to_be_told(api: Api) -> None:
+async def test_a_foreign_origin_is_reported_after_all_other_faults(api: Api) -> None:
     foreign = {"return_url": "https://evil.example"}
     assert refusal(await api.create(**foreign, country="KR")) == (422, "UNSUPPORTED_COUNTRY")
     assert refusal(await api.create(**foreign)) == _BAD

@@ -63,11 +63,13 @@ async def _asked(api: Api, proxy: CountingProxy) -> int:
     return proxy.asked - before
 
 
-async def test_a_create_is_one_round_trip_where_no_rule_is(api: Api, proxy: CountingProxy) -> None:
+async def test_a_create_needs_a_single_round_trip_without_fraud_rules(
+    api: Api, proxy: CountingProxy
+) -> None:
     assert await _asked(api, proxy) == _CREATES
 
 
-async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
+async def test_a_create_needs_a_single_round_trip_if_list_rules_allow_it(
     api: Api, proxy: CountingProxy
 ) -> None:
     other = await api.world.add_merchant()
@@ -88,7 +90,9 @@ async def test_a_create_is_one_round_trip_where_lists_let_it_pass(
     assert await _asked(api, proxy) == _CREATES
 
 
-async def test_a_velocity_of_payers_is_what_costs_more(api: Api, proxy: CountingProxy) -> None:
+async def test_a_create_needs_five_round_trips_with_a_payer_velocity_rule(
+    api: Api, proxy: CountingProxy
+) -> None:
     """This shows that round trips are counted: BEGIN, lock, count, create, COMMIT."""
     await api.world.perform(
         AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=100, window_s=60)

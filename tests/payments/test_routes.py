@@ -42,7 +42,7 @@ _FIELDS = {
 
 
 @pytest.mark.parametrize("status", _FIELDS)
-async def test_a_payment_shows_the_fields_of_its_state_and_no_others(api: Api, status: str) -> None:
+async def test_a_payment_has_exactly_the_fields_of_its_status(api: Api, status: str) -> None:
     created = await api.create(metadata={"order_id": "A-1"}, country="TH", payer_email="a@b.co")
     await bring_to(api, created, status)
     got = await api.get(created.json["id"])
@@ -56,7 +56,7 @@ async def test_a_payment_shows_the_fields_of_its_state_and_no_others(api: Api, s
     assert (await api.get(created.json["id"])).body == got.body
 
 
-async def test_a_paid_payment_shows_quote_receipt_and_time(api: Api) -> None:
+async def test_a_paid_payment_has_its_quote_receipt_and_payment_time(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PAID")
     got = (await api.get(created.json["id"])).json
@@ -70,7 +70,7 @@ async def test_a_paid_payment_shows_quote_receipt_and_time(api: Api) -> None:
     assert got["paid_at"] == got["updated_at"] > got["created_at"]
 
 
-async def test_tax_is_an_estimate_until_it_is_paid(api: Api) -> None:
+async def test_tax_is_an_estimate_until_the_payment_is_paid(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     created = await api.create()
@@ -101,7 +101,7 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     assert set(got.json) == _ALWAYS | _SELECTED | {"expired_at"}
 
 
-async def test_whoever_reads_an_elapsed_payment_expires_it_with_its_event(api: Api) -> None:
+async def test_reading_an_elapsed_payment_expires_it_with_an_event(api: Api) -> None:
     created = await api.create(expires_in=60)
     await api.world.move_clock(60)
     got = await api.get(created.json["id"])
@@ -109,7 +109,7 @@ async def test_whoever_reads_an_elapsed_payment_expires_it_with_its_event(api: A
     assert await api.world.events(await payment_of(api, created)) == ["payment.expired"]
 
 
-async def test_a_pending_payment_is_cancelled_once_with_its_event(api: Api) -> None:
+async def test_a_pending_payment_is_cancelled_once_with_an_event(api: Api) -> None:
     created = await api.create()
     answer = await cancel(api, created)
     assert (answer.status, answer.body) == (200, b'{"status":"cancelled"}')
@@ -119,7 +119,7 @@ async def test_a_pending_payment_is_cancelled_once_with_its_event(api: Api) -> N
 
 
 @pytest.mark.parametrize("status", ["PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED"])
-async def test_no_other_payment_can_be_cancelled(api: Api, status: str) -> None:
+async def test_a_payment_that_is_not_pending_cannot_be_cancelled(api: Api, status: str) -> None:
     created = await api.create()
     await bring_to(api, created, status)
     events = await api.world.events(await payment_of(api, created))
@@ -130,7 +130,7 @@ async def test_no_other_payment_can_be_cancelled(api: Api, status: str) -> None:
     assert await api.world.events(await payment_of(api, created)) == events
 
 
-async def test_a_cancels_key_replays_and_belongs_to_its_payment(api: Api) -> None:
+async def test_a_cancellation_key_is_replayed_and_belongs_to_its_payment(api: Api) -> None:
     first, second, key = await api.create(), await api.create(), str(uuid4())
     answer = await cancel(api, first, key)
     again = await cancel(api, first, key.upper())
@@ -143,20 +143,20 @@ async def test_a_cancels_key_replays_and_belongs_to_its_payment(api: Api) -> Non
     assert refusal(await cancel(api, first, key)) == (409, "INVALID_PAYMENT_STATE")
 
 
-async def test_a_refused_cancel_leaves_its_key_free(api: Api) -> None:
+async def test_a_key_can_be_reused_after_a_refused_cancellation(api: Api) -> None:
     busy, key = await api.create(), str(uuid4())
     await bring_to(api, busy, "PROCESSING")
     assert refusal(await cancel(api, busy, key))[0] == 409
     assert (await cancel(api, await api.create(), key)).status == 200
 
 
-async def test_creates_and_cancels_have_keys_of_their_own(api: Api) -> None:
+async def test_creates_and_cancellations_have_separate_keys(api: Api) -> None:
     key = str(uuid4())
     created = await post(api, body_of(), Idempotency_Key=key)
     assert (await cancel(api, created, key)).status == 200
 
 
-async def test_a_cancel_may_come_with_any_body(api: Api) -> None:
+async def test_a_cancellation_accepts_any_body(api: Api) -> None:
     for data in (None, b"", b"{}", b"not JSON"):
         created = await api.create()
         path = f"/v1/payments/{created.json['id']}/cancel"

@@ -53,7 +53,7 @@ def name(payment: Payment) -> str:
     return ids.format_id(ids.PAYMENT, payment.id)
 
 
-async def test_a_payment_is_found_by_every_id_that_belongs_to_it(world: World) -> None:
+async def test_a_payment_is_found_by_each_of_its_ids(world: World) -> None:
     await world.create()
     payment = await world.create(payer_uid="buyer-2")
     session = (await world.select(payment)).session
@@ -77,7 +77,7 @@ async def test_a_payment_is_found_by_every_id_that_belongs_to_it(world: World) -
         assert await found(world, text) == {}, text
 
 
-async def test_a_case_and_a_dispute_lead_to_their_payment(world: World) -> None:
+async def test_a_payment_is_found_by_its_case_and_its_dispute(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1))
@@ -97,7 +97,7 @@ async def test_a_case_and_a_dispute_lead_to_their_payment(world: World) -> None:
     assert await found(world, "dp_1") == {name(payment): "reference"}
 
 
-async def test_an_order_number_is_found_in_any_metadata_and_breaks_none(world: World) -> None:
+async def test_an_order_id_is_found_in_any_metadata(world: World) -> None:
     """Data that PostgreSQL cannot parse, such as half a surrogate pair, is stored as well."""
     orders = {
         '{"order_id":"A-7","note":{"order_id":"B"}}': "A-7",
@@ -120,7 +120,9 @@ async def test_an_order_number_is_found_in_any_metadata_and_breaks_none(world: W
     assert len(await listed(world)) == 7
 
 
-async def test_a_transaction_is_found_posted_seen_and_final(world: World) -> None:
+async def test_a_payment_is_found_by_its_posted_pending_and_final_transactions(
+    world: World,
+) -> None:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     posted, seen, log = bytes([1] * 32), bytes([2] * 32), log_of(session)
@@ -146,7 +148,7 @@ async def test_a_transaction_is_found_posted_seen_and_final(world: World) -> Non
     assert await found(world, f"0x{bytes(32).hex()}") == {}
 
 
-async def test_a_text_that_is_several_things_finds_all_of_them(world: World) -> None:
+async def test_a_search_returns_the_matches_of_every_field(world: World) -> None:
     by_payer = await world.create(payer_uid="77", metadata="{}")
     by_order = await world.create(metadata='{"order_id":"77"}')
     assert await found(world, "77") == {name(by_payer): "payer", name(by_order): "order"}
@@ -154,7 +156,7 @@ async def test_a_text_that_is_several_things_finds_all_of_them(world: World) -> 
     assert await found(world, "77", merchant_id=other) == {}
 
 
-async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: World) -> None:
+async def test_pages_have_no_gaps_or_duplicates(world: World) -> None:
     await write_payments(world, 60, at_once=7)
     for wanted in (
         {},
@@ -178,7 +180,7 @@ async def test_pages_follow_each_other_without_a_gap_or_a_repetition(world: Worl
 
 
 @pytest.mark.parametrize("amount_min", [None, Decimal(1)], ids=["all", "looked through"])
-async def test_pages_have_every_payment_once_while_others_are_created(
+async def test_pages_contain_every_payment_once_while_payments_are_created(
     world: World, amount_min: Decimal | None
 ) -> None:
     created = [await world.create() for _ in range(10)]
@@ -191,7 +193,7 @@ async def test_pages_have_every_payment_once_while_others_are_created(
     assert pages == [name(payment) for payment in reversed(created)]
 
 
-async def test_what_has_waited_long_is_listed_by_its_age(world: World) -> None:
+async def test_payments_can_be_listed_by_their_age(world: World) -> None:
     old = await world.create()
     await world.select(old)
     await world.move_clock(2 * _HOUR_S)
@@ -204,7 +206,7 @@ async def test_what_has_waited_long_is_listed_by_its_age(world: World) -> None:
     assert await listed(world, older_than="1d", **waiting) == []
 
 
-async def test_all_that_is_given_must_agree(world: World) -> None:
+async def test_a_listed_payment_matches_all_filters(world: World) -> None:
     payment = await world.create(payer_uid="ann", metadata='{"order_id":"A-1"}')
     session = (await world.select(payment)).session
     await world.create(payer_uid="bob", metadata='{"order_id":"A-1"}')
@@ -227,7 +229,7 @@ async def test_all_that_is_given_must_agree(world: World) -> None:
         assert await listed(world, **(right | {field: wrong})) == [], field
 
 
-async def test_a_list_says_what_an_operator_needs_and_no_capability(world: World) -> None:
+async def test_a_list_shows_details_for_operators_but_not_the_checkout_id(world: World) -> None:
     payment = await world.create()
     await world.select(payment)
     [shown] = await world.perform(ListPayments())
@@ -236,7 +238,7 @@ async def test_a_list_says_what_an_operator_needs_and_no_capability(world: World
     assert payment.checkout_id not in str(shown)
 
 
-async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_order_or_payer(
+async def test_matches_of_one_merchant_do_not_hide_matches_of_another_merchant(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payment_search, "MATCHES_MAX", 3)
@@ -255,7 +257,7 @@ async def test_payments_of_one_merchant_hide_none_of_another_that_share_its_orde
     assert await listed(world, order_id="1001", merchant_id=other) == [name(own)]
 
 
-async def test_an_address_that_pays_one_merchant_hides_no_payment_of_another(
+async def test_an_address_that_paid_two_merchants_is_found_for_each_of_them(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(payment_search, "MATCHES_MAX", 1)

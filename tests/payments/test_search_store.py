@@ -140,7 +140,7 @@ async def _read(
     assert pages_read(done) <= pages, asked.query
 
 
-async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.Connection) -> None:
+async def test_a_search_reads_a_limited_number_of_pages(crowded: asyncpg.Connection) -> None:
     order = await crowded.fetchval("SELECT metadata ->> 'order_id' FROM payment LIMIT 1")
     scope = PaymentFilter(limit=_LIMIT)
     searches: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
@@ -165,7 +165,7 @@ async def test_what_a_search_reads_is_bounded_by_what_it_finds(crowded: asyncpg.
     ["metadata = json_build_object('order_id', '%s')", "payer_email = '%s@shop.example'"],
     ids=["order number", "email"],
 )
-async def test_payments_that_share_a_searched_value_make_no_other_payment_slower(
+async def test_updates_to_a_widely_shared_search_value_are_not_slower(
     world: World, raw: asyncpg.Connection, change: str
 ) -> None:
     """An index with equal values in one chain of pages would be traversed each time."""
@@ -188,7 +188,7 @@ async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> 
     return min(counts)
 
 
-async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
+async def test_a_list_of_all_merchants_reads_in_proportion_to_its_page(
     world: World, crowded: asyncpg.Connection
 ) -> None:
     every = tuple(PaymentStatus)
@@ -207,9 +207,7 @@ async def test_what_a_list_of_all_merchants_reads_is_bounded_by_its_page(
         await _read(crowded, asked, pages=looks * (4 + _LIMIT), mode=mode)
 
 
-async def test_a_timeline_reads_its_payment_alone(
-    world: World, crowded: asyncpg.Connection
-) -> None:
+async def test_a_timeline_reads_only_its_payment(world: World, crowded: asyncpg.Connection) -> None:
     payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
     for read, pages in (
         (lambda asked: history_store.list_entries(asked, payment_id), 150),
@@ -224,7 +222,7 @@ async def test_a_timeline_reads_its_payment_alone(
     await _read(crowded, asked, pages=100)
 
 
-async def test_what_a_queue_reads_is_bounded_by_its_page(
+async def test_a_queue_reads_a_limited_number_of_pages(
     world: World, crowded: asyncpg.Connection
 ) -> None:
     """Without an index in list order, only the newest rows up to a limit are scanned.
@@ -306,7 +304,9 @@ async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:
     await refund_lists.list_refunds(asked, wanted, _LIMIT)
 
 
-async def test_a_page_of_a_story_reads_its_payment_alone(crowded: asyncpg.Connection) -> None:
+async def test_a_page_of_a_payment_history_reads_only_its_payment(
+    crowded: asyncpg.Connection,
+) -> None:
     payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
     for read, pages in (
         (lambda asked: history_store.list_entries(asked, payment_id, None, 100, 100), 150),
@@ -317,7 +317,7 @@ async def test_a_page_of_a_story_reads_its_payment_alone(crowded: asyncpg.Connec
         await _read(crowded, asked, pages=pages)
 
 
-async def test_what_did_not_arrive_is_counted_without_what_did(
+async def test_counting_missed_events_does_not_read_delivered_events(
     world: World, crowded: asyncpg.Connection
 ) -> None:
     missed = MissedEvents(merchant_id=world.merchant_id)
