@@ -11,20 +11,20 @@ from payintent.cli.commands import build
 from tests.docs.reading import blocks, spans
 
 
-def written(text: str) -> list[list[str]]:
-    """Return the words of our commands on a page; in prose, `payintent` may stand alone."""
-    return [*run_on(text), *_words(spans(text))]
+def find_commands(text: str) -> list[list[str]]:
+    """Return the words of our commands on a page, in code blocks and in prose."""
+    return [*find_runnable_commands(text), *_words(spans(text))]
 
 
-def run_on(text: str) -> list[list[str]]:
-    """Return the words of our commands in a page's code blocks, ready to run."""
+def find_runnable_commands(text: str) -> list[list[str]]:
+    """Return the words of our commands in the code blocks of a page."""
     return _words("\n".join(blocks(text, "sh")).splitlines())
 
 
 def _words(lines: list[str]) -> list[list[str]]:
     """Return the words after the name, without redirections."""
-    ours = [re.split(" [<>] ", line)[0] for line in lines if line.startswith("payintent ")]
-    return [shlex.split(line)[1:] for line in ours]
+    commands = [re.split(" [<>] ", line)[0] for line in lines if line.startswith("payintent ")]
+    return [shlex.split(line)[1:] for line in commands]
 
 
 @cache
@@ -33,8 +33,8 @@ def _root() -> Any:
     return typer.main.get_command(build())
 
 
-def leaf(words: list[str]) -> tuple[Any, list[str]]:
-    """Find the command that the words name; return it and the remaining words."""
+def find_command(words: list[str]) -> tuple[Any, list[str]]:
+    """Find a command by its words. Return the command and the remaining words."""
     command = _root()
     while hasattr(command, "commands") and words:
         assert words[0] in command.commands, f"there is no command {' '.join(words)}"
@@ -42,16 +42,16 @@ def leaf(words: list[str]) -> tuple[Any, list[str]]:
     return command, words
 
 
-def take(words: list[str]) -> str:
-    """Check that the service accepts a complete command line; return the command's name."""
-    command, arguments = leaf(words)
-    assert not hasattr(command, "commands"), f"{' '.join(words)} is not whole"
+def check_command(words: list[str]) -> str:
+    """Check that the service accepts a complete command line. Return the name of the command."""
+    command, arguments = find_command(words)
+    assert not hasattr(command, "commands"), f"{' '.join(words)} is incomplete"
     name = " ".join(words[: len(words) - len(arguments)])
     command.make_context(name, arguments)
     return name
 
 
-def take_or_name(words: list[str]) -> None:
-    """Check a command line with arguments. Without arguments, a command or group suffices."""
-    if leaf(words)[1]:
-        take(words)
+def check_command_or_name(words: list[str]) -> None:
+    """Check a command line. If it has no arguments, an existing command or group is enough."""
+    if find_command(words)[1]:
+        check_command(words)

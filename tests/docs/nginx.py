@@ -1,4 +1,4 @@
-"""Parse an nginx configuration: its directives, its blocks, and the location of a path."""
+"""Parse an nginx configuration into blocks, and find the location of a path."""
 
 import re
 from dataclasses import dataclass, field
@@ -19,9 +19,9 @@ class Block:
     def all(self, name: str) -> list[list[str]]:
         return [directive[1:] for directive in self.directives if directive[0] == name]
 
-    def one(self, name: str) -> list[str]:
-        [found] = self.all(name)
-        return found
+    def single(self, name: str) -> list[str]:
+        [arguments] = self.all(name)
+        return arguments
 
     def inner(self, *words: str) -> list["Block"]:
         """Return the inner blocks that start with these words."""
@@ -29,26 +29,26 @@ class Block:
 
     def location(self, path: str) -> "Block":
         """Return the location that nginx selects for a path."""
-        found = [element for element in self.inner("location") if element.words[1][:1] != "@"]
-        for item in found:
+        locations = [element for element in self.inner("location") if element.words[1][:1] != "@"]
+        for item in locations:
             if item.words[1:] == ["=", path]:
                 return item
         prefixes = [
             element
-            for element in found
+            for element in locations
             if element.words[1] not in ("=", "~") and path.startswith(element.words[-1])
         ]
-        longest = max(prefixes, key=lambda one: len(one.words[-1]))
+        longest = max(prefixes, key=lambda element: len(element.words[-1]))
         if longest.words[1] == "^~":
             return longest
-        for entry in found:
+        for entry in locations:
             if entry.words[1] == "~" and re.search(entry.words[2], path):
                 return entry
         return longest
 
 
-def read(text: str) -> Block:
-    """Parse a file as the content of a block without a name."""
+def parse(text: str) -> Block:
+    """Parse a file as the content of an unnamed block."""
     open_blocks, words = [Block([])], []
     for token in _TOKEN.findall(text):
         if token.startswith("#"):

@@ -1,4 +1,4 @@
-"""Run a page's commands like a newcomer: shells, a folder as a machine, and its systemd."""
+"""Run the commands on a page in shells, on a folder that represents a machine with systemd."""
 
 import configparser
 import os
@@ -18,8 +18,8 @@ from tests.docs.reading import ROOT
 from tests.support.patience import PATIENCE_S
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$|^(## [^\n]+)$", re.MULTILINE | re.DOTALL)
-_PROPOSED = 3  # the status of a command that waits for another person
-#: Notes each command that fails, and goes on as a terminal does; also within pipes and subshells.
+_PROPOSED = 3  # the exit status of a command that needs approval
+#: Records each failed command and continues like a terminal, also in pipes and subshells.
 _BEGIN = r"""
 set -E -o pipefail
 trap 'printf "%s %s\n" "$?" "$BASH_COMMAND" >> "$FAILED"' ERR
@@ -28,7 +28,7 @@ trap 'printf "%s %s\n" "$?" "$BASH_COMMAND" >> "$FAILED"' ERR
 
 @dataclass(frozen=True)
 class Block:
-    """A fenced block of a page, and the person whose terminal it belongs to."""
+    """A fenced block of a page, and the person who runs it."""
 
     heading: str
     language: str
@@ -37,20 +37,20 @@ class Block:
     @property
     def person(self) -> str:
         """The person in the first line, as in `# Alan`. The default is Ada."""
-        found = re.match(r"# (Ada|Alan)\n", self.text)
-        return found[1] if found else "Ada"
+        comment = re.match(r"# (Ada|Alan)\n", self.text)
+        return comment[1] if comment else "Ada"
 
 
 def read_blocks(text: str) -> list[Block]:
     """Return every fenced block of a page, in order."""
     heading = ""
-    found: list[Block] = []
+    blocks: list[Block] = []
     for language, body, title in _FENCE.findall(text):
         if title:
             heading = title
         else:
-            found.append(Block(heading, language, body))
-    return found
+            blocks.append(Block(heading, language, body))
+    return blocks
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class Played:
 
 
 class Shell:
-    """A person's terminal: a persistent shell, which keeps its exports."""
+    """A person's terminal: a persistent shell that keeps its exports."""
 
     def __init__(self, folder: Path, environment: Mapping[str, str], cwd: Path) -> None:
         self._folder = folder
@@ -80,7 +80,7 @@ class Shell:
         self._type(_BEGIN)
 
     def play(self, text: str) -> Played:
-        """Run a block, and wait until its last command has ended."""
+        """Run a block, and wait until its last command ends."""
         self._played += 1
         script = self._folder / f"{self._played}.sh"
         output = script.with_suffix(".out")
@@ -107,7 +107,7 @@ class Shell:
 
 
 class Systemd:
-    """Replaces `systemctl` for the unit files in a folder, with one request at a time."""
+    """Replaces `systemctl` for the unit files in a folder. It handles requests sequentially."""
 
     def __init__(self, folder: Path, units: Path) -> None:
         self._units = units
@@ -144,7 +144,7 @@ class Systemd:
             words = self._requests.read_text().split()
             try:
                 status = self._obey(words)
-            except Exception as error:  # noqa: BLE001 - whoever plays the page must hear of it
+            except Exception as error:  # noqa: BLE001 - the log shows it to the test
                 (self._logs / "systemctl").write_text(f"{words}: {error!r}\n")
                 status = 1
             self._replies.write_text(f"{status}\n")
@@ -155,26 +155,26 @@ class Systemd:
         if words[:2] == ["enable", "--now"]:
             self._started.clear()
             return max(self._start(unit) for unit in words[2:])
-        # Debian has these services; here nothing is behind them.
-        known = ["daemon-reload", "end"], ["reload", "restart"], ["nginx", "postgresql"]
-        assert words[0] in known[0] or (words[0] in known[1] and words[1] in known[2]), words
+        # Debian has these services. Here they do nothing.
+        allowed = ["daemon-reload", "end"], ["reload", "restart"], ["nginx", "postgresql"]
+        assert words[0] in allowed[0] or (words[0] in allowed[1] and words[1] in allowed[2]), words
         return 0
 
     def _start(self, unit: str) -> int:
         """Start a unit after its required units, with its own file and the hardening."""
-        if unit in self._started:  # one job for all that want it
+        if unit in self._started:  # already started by a different unit
             return 0
         self._started.add(unit)
         prefix, _, instance = unit.removesuffix(".service").partition("@")
         name = f"{prefix}@.service" if instance else f"{prefix}.service"
         text = (self._units / name).read_text()
         hardening = (self._units / "payintent-.service.d" / "hardening.conf").read_text()
-        read = configparser.ConfigParser(interpolation=None, strict=False)
-        read.read_string(text)
-        for wanted in read["Unit"]["Wants"].split():
-            if wanted.startswith("payintent-") and self._start(wanted):
+        unit_file = configparser.ConfigParser(interpolation=None, strict=False)
+        unit_file.read_string(text)
+        for dependency in unit_file["Unit"]["Wants"].split():
+            if dependency.startswith("payintent-") and self._start(dependency):
                 return 1
-        command = shlex.split(read["Service"]["ExecStart"].replace("%i", instance))
+        command = shlex.split(unit_file["Service"]["ExecStart"].replace("%i", instance))
         with (self._logs / unit).open("ab") as log:
             process = subprocess.Popen(
                 command,
@@ -183,20 +183,20 @@ class Systemd:
                 stdout=log,
                 stderr=log,
             )
-        if read["Service"].get("Type") == "oneshot":
+        if unit_file["Service"].get("Type") == "oneshot":
             return process.wait(PATIENCE_S)
         self._running.append(process)
         return 0
 
     def _environment(self, hardening: str, prefix: str) -> dict[str, str]:
-        """Return the environment that systemd gives a process: only the files of its unit."""
-        found = {"PATH": os.defpath, "LANG": "C.UTF-8"}
+        """Return the environment of a process. It comes only from the files of its unit."""
+        environment = {"PATH": os.defpath, "LANG": "C.UTF-8"}
         for optional, path in re.findall(r"^EnvironmentFile=(-?)(.+)$", hardening, re.MULTILINE):
             file = Path(path.replace("%p", prefix))
             if file.exists() or not optional:
                 lines = shlex.split(file.read_text(), comments=True)
-                found |= dict(line.split("=", 1) for line in lines)
-        return found
+                environment |= dict(line.split("=", 1) for line in lines)
+        return environment
 
 
 class Machine:
@@ -207,15 +207,15 @@ class Machine:
         self.home = folder / "home"
         self.checkout = folder / "checkout"
         self._programs = folder / "programs"
-        made = ("etc/systemd/system", "etc/nginx/conf.d", "opt", "usr/local/sbin", "run")
-        for path in (self.home, self._programs, *(folder / item for item in made)):
+        folders = ("etc/systemd/system", "etc/nginx/conf.d", "opt", "usr/local/sbin", "run")
+        for path in (self.home, self._programs, *(folder / item for item in folders)):
             path.mkdir(parents=True)
         self.systemd = Systemd(folder / "run", folder / "etc/systemd/system")
         self.install("systemctl", self.systemd.program)
 
-    def install(self, name: str, script: str, where: str = "programs") -> None:
+    def install(self, name: str, script: str, subfolder: str = "programs") -> None:
         """Install a program on the machine."""
-        path = self.folder / where / name
+        path = self.folder / subfolder / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(f"#!/bin/sh\n{script}\n")
         path.chmod(0o755)
@@ -236,12 +236,12 @@ class Machine:
         return re.sub(r"(?<![\w.~}])/(?=(?:etc|opt|usr/local|var)/)", f"{self.folder}/", text)
 
     @contextmanager
-    def terminals(self, more: Mapping[str, str], *persons: str) -> Generator[dict[str, Shell]]:
-        """Open a terminal for each person, without our environment."""
+    def terminals(self, variables: Mapping[str, str], *persons: str) -> Generator[dict[str, Shell]]:
+        """Open a terminal for each person, without the environment of the tests."""
         path = [str(self._programs), str(self.folder / "usr/local/sbin"), os.environ["PATH"]]
         environment = {"HOME": str(self.home), "LC_ALL": "C.UTF-8", "PATH": os.pathsep.join(path)}
         shells = {
-            person: Shell(self.folder / person, {**environment, **more}, self.checkout)
+            person: Shell(self.folder / person, {**environment, **variables}, self.checkout)
             for person in persons
         }
         try:

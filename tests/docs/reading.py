@@ -39,20 +39,20 @@ def blocks(text: str, language: str) -> list[str]:
 
 
 def examples(text: str, language: str, title: str) -> list[str]:
-    """Return the fenced blocks whose first line names them as examples."""
+    """Return the fenced blocks that start with the comment `# example:` and the title."""
     return [block for block in blocks(text, language) if block.startswith(f"# example: {title}\n")]
 
 
 def section(text: str, heading: str) -> str:
     """Return the text below a heading, up to the next heading of its level or above."""
     level, _, _ = heading.partition(" ")
-    _, found, rest = text.partition(f"\n{heading}\n")
-    assert found, f"there is no heading {heading!r}"
+    _, separator, rest = text.partition(f"\n{heading}\n")
+    assert separator, f"there is no heading {heading!r}"
     return re.split(rf"^#{{1,{len(level)}}} ", rest, maxsplit=1, flags=re.MULTILINE)[0]
 
 
 def rows(text: str) -> Iterator[list[str]]:
-    """Return the rows of all tables, without their heads."""
+    """Return the table rows that start with a code span."""
     for line in prose(text).splitlines():
         cells = [cell.strip() for cell in line.strip().strip("|").split("|")]
         if line.startswith("| `"):
@@ -60,7 +60,7 @@ def rows(text: str) -> Iterator[list[str]]:
 
 
 def anchors(text: str) -> set[str]:
-    """Return the anchors of a page's headings, and the members on the contract's page."""
+    """Return the anchors of a page's headings. For the API contract, return its members."""
     if text.startswith("openapi:") or "\nopenapi:" in text:
         return set(re.findall(r"^([\w-]+):", text, re.MULTILINE))
     plain = [re.sub(r"[^\w\- ]", "", heading.lower()) for heading in _HEADING.findall(prose(text))]

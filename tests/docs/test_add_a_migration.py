@@ -28,7 +28,7 @@ def test_the_examples_pass_the_lint(tmp_path: Path) -> None:
     assert list(migrations.check(migrations.migrations(tmp_path))) == []
 
 
-def test_the_example_of_an_allowance_passes_the_lint_only_with_it(tmp_path: Path) -> None:
+def test_the_example_of_an_exemption_passes_the_lint_only_with_its_comment(tmp_path: Path) -> None:
     [name] = _write_examples(tmp_path, "text")
     path = tmp_path / f"{name}.sql"
     assert list(migrations.check([path])) == []
@@ -46,5 +46,5 @@ async def test_the_examples_run(
 
 
 def test_the_table_lists_every_rule_of_the_lint() -> None:
-    shown = {cells[0].strip("`") for cells in rows(section(_PAGE, "## Avoid long locks"))}
-    assert shown == set(migrations.RULES) - {"allow"}
+    listed_rules = {cells[0].strip("`") for cells in rows(section(_PAGE, "## Avoid long locks"))}
+    assert listed_rules == set(migrations.RULES) - {"allow"}

@@ -15,13 +15,13 @@ _PORT = page("docs/contribute/gateway-port.md")
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_every_status_on_a_page_is_one_that_its_code_is_sent_with(path: Path) -> None:
-    answers = _ANSWER.findall(prose(path.read_text()))
-    wrong = [answer for answer in answers if int(answer[0]) not in _STATUSES.get(answer[1], set())]
+def test_every_status_on_a_page_is_a_status_of_its_error_code(path: Path) -> None:
+    pairs = _ANSWER.findall(prose(path.read_text()))
+    wrong = [pair for pair in pairs if int(pair[0]) not in _STATUSES.get(pair[1], set())]
     assert wrong == []
 
 
-def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> None:
+def test_the_table_of_next_actions_has_every_type_in_the_contract() -> None:
     types = read_openapi_document()["components"]["schemas"]["NextAction"]["discriminator"][
         "mapping"
     ]
@@ -30,19 +30,19 @@ def test_the_table_of_what_buyers_do_next_has_every_type_of_the_contract() -> No
     assert sorted(cells[0].strip("`") for cells in rows(table)) == sorted(types)
 
 
-def test_the_tables_of_the_port_have_every_capability_and_every_state() -> None:
+def test_the_gateway_port_tables_have_every_capability_and_state() -> None:
     port = (
         section(_PORT, "## Methods and capabilities").partition("| Field |")[2].partition("\n\n")[0]
     )
-    assert _firsts(port) == set(GatewayCapabilities.__dataclass_fields__)
+    assert _read_first_column(port) == set(GatewayCapabilities.__dataclass_fields__)
     outcomes = section(_PORT, "## Results")
     for head, states in (
         ("`GatewaySessionState`", GatewaySessionState),
         ("`GatewayRefundState`", GatewayRefundState),
     ):
         table = outcomes.partition(f"| {head} |")[2].partition("\n\n")[0]
-        assert _firsts(table) == set(states.__members__)
+        assert _read_first_column(table) == set(states.__members__)
 
 
-def _firsts(table: str) -> set[str]:
+def _read_first_column(table: str) -> set[str]:
     return {cells[0].strip("`") for cells in rows(table)}

@@ -14,7 +14,7 @@ from payintent.chains import store as chain_store
 from payintent.db.database import Database
 from payintent.onchain.settlement_rules import CASE_KINDS, MISMATCH_REASONS
 from payintent.runtime.settings import Settings
-from tests.docs.command_line import take_or_name, written
+from tests.docs.command_line import check_command_or_name, find_commands
 from tests.docs.reading import ROOT, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal
@@ -31,61 +31,61 @@ _SOURCES = [
 _GETADDRINFO = socket.getaddrinfo
 
 
-def _named(heading: str, start: str = "") -> list[str]:
-    """Return the names in the first cells of a section's tables."""
+def _read_names(heading: str, start: str = "") -> list[str]:
+    """Return the names in the first column of a section's tables."""
     cells = [row[0] for row in rows(section(_RUN, heading))]
     return [name for cell in cells for name in spans(cell) if name.startswith(start)]
 
 
-def test_every_metric_of_chains_is_on_the_page() -> None:
-    counted = {name for text in _SOURCES for name in _METRIC.findall(text)}
-    assert set(_named("## Metrics and alarms", "payintent_")) == counted
+def test_every_chain_metric_is_on_the_page() -> None:
+    metrics = {name for text in _SOURCES for name in _METRIC.findall(text)}
+    assert set(_read_names("## Metrics and alarms", "payintent_")) == metrics
 
 
-def test_every_event_on_the_page_is_one_of_the_code() -> None:
-    logged = {one or other for text in _SOURCES for one, other in _EVENT.findall(text)}
-    events = set(_named("## Metrics and alarms")) - set(
-        _named("## Metrics and alarms", "payintent_")
+def test_every_event_on_the_page_is_logged_and_chain_events_are_on_the_page() -> None:
+    logged = {event or incident for text in _SOURCES for event, incident in _EVENT.findall(text)}
+    events = set(_read_names("## Metrics and alarms")) - set(
+        _read_names("## Metrics and alarms", "payintent_")
     )
     assert events <= logged
     assert {name for name in logged if name.startswith(("chain_", "watch_", "token_"))} <= events
 
 
-def test_the_settings_on_the_page_are_those_of_the_code() -> None:
-    wanted = {
+def test_the_settings_on_the_page_match_the_code() -> None:
+    defaults = {
         f"PAYINTENT_{name.upper()}": field.default
         for name, field in Settings.model_fields.items()
         if name.startswith(("rpc_", "signer_", "chain_"))
     }
-    told = {row[0].strip("`"): row[2] for row in rows(section(_SETUP, "### Endpoints"))}
-    assert told.keys() == wanted.keys()
-    assert [told[name] for name in wanted if "POLL" in name] == [
-        f"{value:g}" for name, value in wanted.items() if "POLL" in name
+    on_page = {row[0].strip("`"): row[2] for row in rows(section(_SETUP, "### Endpoints"))}
+    assert on_page.keys() == defaults.keys()
+    assert [on_page[name] for name in defaults if "POLL" in name] == [
+        f"{value:g}" for name, value in defaults.items() if "POLL" in name
     ]
 
 
 def test_every_case_that_a_chain_can_cause_is_on_the_page() -> None:
     kinds = {str(case_kind) for case_kind in CASE_KINDS.values()}
     kinds |= {str(CaseKind.RECONCILIATION), str(CaseKind.UNDECIDED)}
-    assert set(_named("### Cases")) == kinds
-    told = spans(section(_RUN, "## How payments end"))
+    assert set(_read_names("### Cases")) == kinds
+    names = spans(section(_RUN, "## How payments end"))
     assert kinds | {str(mismatch_reason) for mismatch_reason in MISMATCH_REASONS.values()} <= set(
-        told
+        names
     )
 
 
-async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
+async def test_the_chains_and_tokens_on_the_page_match_an_installation(
     settings: Settings,
 ) -> None:
     database = Database(settings)
     await database.open()
-    told: dict[str, list[Any]] = {"finality": [], "tokens": []}
+    expected: dict[str, list[Any]] = {"finality": [], "tokens": []}
     for chain in await chain_store.list_chains(database):
         minutes = chain.grace_s // 60
-        told["finality"].append((f"`{chain.slug}`", f"{minutes} min"))
+        expected["finality"].append((f"`{chain.slug}`", f"{minutes} min"))
         for token in await chain_store.list_tokens(database, chain.slug):
             if token.enabled:
-                told["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
+                expected["tokens"].append((chain.slug, token.symbol, str(token.decimals)))
     await database.close()
     finality = [(row[0], row[3]) for row in rows(section(_SETUP, "### Finality"))]
     tokens = [
@@ -93,22 +93,24 @@ async def test_chains_and_tokens_on_the_page_are_those_of_an_installation(
         for row in rows(section(_SETUP, "### Tokens"))
         if "," not in row[0]
     ]
-    assert sorted(finality) == sorted(told["finality"])
-    assert sorted(tokens) == sorted(told["tokens"])
+    assert sorted(finality) == sorted(expected["finality"])
+    assert sorted(tokens) == sorted(expected["tokens"])
 
 
-@pytest.mark.parametrize("words", written(_SETUP + _RUN), ids=" ".join)
-def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
-    take_or_name(words)
+@pytest.mark.parametrize("words", find_commands(_SETUP + _RUN), ids=" ".join)
+def test_every_command_on_the_pages_is_valid(words: list[str]) -> None:
+    check_command_or_name(words)
 
 
 @pytest.fixture
-def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tuple[str, str]]]:
-    """A terminal of an installation outside the sandbox, with a merchant and an account."""
+def terminal_and_tokens(
+    settings: Settings, tmp_path: Path
+) -> Iterator[tuple[Terminal, tuple[str, str]]]:
+    """A terminal of an installation outside the sandbox, with a merchant and a gateway account."""
 
-    def resolve(host: Any, *arguments: Any, **more: Any) -> Any:
-        known = isinstance(host, bytes) and host.endswith(b".example.com")
-        return _GETADDRINFO("93.184.216.34" if known else host, *arguments, **more)
+    def resolve(host: Any, *arguments: Any, **options: Any) -> Any:
+        is_example = isinstance(host, bytes) and host.endswith(b".example.com")
+        return _GETADDRINFO("93.184.216.34" if is_example else host, *arguments, **options)
 
     (tmp_path / "c.json").write_text('{"api_key": "k", "signing_secret": "x"}')
     with pytest.MonkeyPatch.context() as patch:
@@ -124,21 +126,21 @@ def operated(settings: Settings, tmp_path: Path) -> Iterator[tuple[Terminal, tup
         yield terminal, tokens
 
 
-def test_a_new_contract_is_taken_as_the_page_says(
-    operated: tuple[Terminal, tuple[str, str]], settings: Settings
+def test_a_new_contract_is_added_as_described_on_the_page(
+    terminal_and_tokens: tuple[Terminal, tuple[str, str]], settings: Settings
 ) -> None:
-    terminal, tokens = operated
+    terminal, tokens = terminal_and_tokens
     [snippet] = examples(_SETUP, "sh", "a new contract")
     with contract_node() as url:
         terminal.set_endpoints(with_node(settings, url))
         for line in snippet.splitlines()[1:]:
             words = shlex.split(line)[1:]
             if words[1] == "add-contract":
-                said = terminal.run_approved(tokens, *words)
+                result = terminal.run_approved(tokens, *words)
             else:
-                said = terminal.run(*words)
-            assert (said.status, said.err) == (0, ""), line
-    [listed] = [
+                result = terminal.run(*words)
+            assert (result.status, result.err) == (0, ""), line
+    [chain] = [
         item for item in terminal.run("chain", "list", "--json").json if item["slug"] == "bsc"
     ]
-    assert [contract["deployed_block"] for contract in listed["contracts"]] == [listed["block"] + 1]
+    assert [contract["deployed_block"] for contract in chain["contracts"]] == [chain["block"] + 1]

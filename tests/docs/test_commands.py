@@ -36,7 +36,7 @@ from tests.support.world import Api, World
 pytestmark = pytest.mark.full
 
 _PAGE, _REFUNDS = page("docs/operate/commands.md"), page("docs/operate/refunds.md")
-_ENDLESS = {
+_SKIPPED = {
     "api",
     "worker",
     "config",
@@ -44,9 +44,9 @@ _ENDLESS = {
     "devchain",
     "env",
     "seed",
-}  # or the sandbox's own, with tests of their own
-_NO_OPERATIONS = {"migrate", "doctor"}
-_ALONE = {"migrate", "doctor", "reconcile"}  # commands of one word
+}
+_WITHOUT_OPERATIONS = {"migrate", "doctor"}
+_SINGLE_WORDS = {"migrate", "doctor", "reconcile"}  # commands with a single word
 _CREDENTIALS = b'{"api_key": "a key", "signing_secret": "a secret of the gateway"}'
 _PREFIXES = {"quotes": ids.PAYMENT, "payment": ids.PAYMENT, "case": ids.CASE, "refund": ids.REFUND}
 _PREFIXES |= {"payment-link": ids.PAYMENT_LINK}
@@ -71,7 +71,7 @@ _LINK = """
     VALUES (gen_random_uuid(), 1, 'lnk_0123456789012345678901', gen_random_uuid(), '', 'Ticket',
         'THB', 'test')
 """
-_OWED = """
+_BALANCE = """
     INSERT INTO ledger_entry (fact_id, leg, merchant_id, currency, fact, debit, credit, amount)
     VALUES (gen_random_uuid(), 'whole', 1, 'THB', 'adjustment', 'bank', 'merchant_payable:1',
         1000000000)
@@ -79,7 +79,7 @@ _OWED = """
 _PAYOUTS = (
     "merchant,amount,currency,chain,reference,paid_on\n1,2500.00,THB,,FT26112300018,2026-11-23\n"
 )
-_TWO_PEOPLE = {
+_NEED_APPROVAL = {
     "operator.issue",
     "operator.extend",
     "operator.unblock",
@@ -87,27 +87,33 @@ _TWO_PEOPLE = {
     "chain.add-contract",
     "chain.add-factory",
 }
-_TWO_PEOPLE |= {"chain.set-token", "payment.end", "refund.resend", "ledger.adjust", "payer.erase"}
-_TWO_PEOPLE |= {"refund.address-link"}
-#: Options that need two people anywhere.
-_FOR_TWO = {"--refunder", "--sweeper", "--credentials", "--base-url"}
-#: What needs two people once the page's merchant is in service.
-_IN_SERVICE = {"tax.set", "tax.remove", "method.add"}
-_FOR_TWO_IN_SERVICE = {"--public-rpc-url"}
-_ELSEWHERE = f"0x{20 * '7a'}"
+_NEED_APPROVAL |= {
+    "chain.set-token",
+    "payment.end",
+    "refund.resend",
+    "ledger.adjust",
+    "payer.erase",
+}
+_NEED_APPROVAL |= {"refund.address-link"}
+#: Options that need approval for any command.
+_OPTIONS_NEED_APPROVAL = {"--refunder", "--sweeper", "--credentials", "--base-url"}
+#: Operations that need approval when the page's merchant is active.
+_NEED_APPROVAL_IF_ACTIVE = {"tax.set", "tax.remove", "method.add"}
+_OPTIONS_NEED_APPROVAL_IF_ACTIVE = {"--public-rpc-url"}
+_ADDRESS = f"0x{20 * '7a'}"
 _GETADDRINFO = socket.getaddrinfo
 
 
 @pytest.fixture
 def terminal(settings: Settings, tmp_path: Path) -> Iterator[Terminal]:
-    """A terminal of an installation outside the sandbox, in which the page's hosts resolve."""
+    """A terminal of an installation outside the sandbox. The hosts on the page resolve."""
     (tmp_path / "credentials.json").write_bytes(_CREDENTIALS)
     (tmp_path / "november.csv").write_text(",".join(HEADER))
     (tmp_path / "payouts.csv").write_text(_PAYOUTS)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(tmp_path)
         patch.setattr(socket, "getaddrinfo", _resolve)
-        outside = {"sandbox": False, "gateway_origins": _NOBODY_URL}
+        outside = {"sandbox": False, "gateway_origins": _UNREACHABLE_URL}
         yield Terminal(settings.model_copy(update=outside), patch)
 
 
@@ -121,41 +127,43 @@ def node_url() -> Iterator[str]:
 @pytest.fixture
 def performed(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The operations that were performed, in order."""
-    seen: list[str] = []
+    operations: list[str] = []
     submit = Service.submit
 
-    async def watched(self: Service, operation: Any, actor: Actor, *more: Any) -> Any:
-        seen.append(operation.action)
-        return await submit(self, operation, actor, *more)
+    async def record(self: Service, operation: Any, actor: Actor, *arguments: Any) -> Any:
+        operations.append(operation.action)
+        return await submit(self, operation, actor, *arguments)
 
-    monkeypatch.setattr(Service, "submit", watched)
-    return seen
+    monkeypatch.setattr(Service, "submit", record)
+    return operations
 
 
-_NOBODY_URL = "https://127.0.0.1:9"  # where the page's gateway is; nobody listens there
-#: What ends otherwise than with 0: no gateway is at the address that stands for one.
+_UNREACHABLE_URL = "https://127.0.0.1:9"  # replaces the gateway's address on the page
+#: Exit statuses other than 0. The check fails, because the gateway is unreachable.
 _STATUSES = {"account.check": 1}
+#: Commands that print nothing if no provider has a problem.
+_OFTEN_EMPTY = {"provider.health", "provider.errors"}
 
 
 def _commands() -> list[list[str]]:
     pages = (section(_PAGE, "## Reference"), section(_REFUNDS, "## Commands"))
-    shown = [span for text in pages for span in spans(text) if span.startswith("payintent ")]
-    return [words for item in shown if (words := shlex.split(item)[1:])[0] not in _ENDLESS]
+    commands = [span for text in pages for span in spans(text) if span.startswith("payintent ")]
+    return [words for item in commands if (words := shlex.split(item)[1:])[0] not in _SKIPPED]
 
 
 def _name(words: list[str]) -> str:
-    return ".".join(words[: 1 if words[0] in _ALONE else 2])
+    return ".".join(words[: 1 if words[0] in _SINGLE_WORDS else 2])
 
 
-def test_the_ledgers_page_shows_commands_of_the_operators_page_and_their_file() -> None:
-    shown = page("docs/operate/ledger.md")
-    lines = [line for block in blocks(shown, "sh") for line in block.splitlines()]
-    lines += [span for span in spans(shown) if span.startswith("payintent ")]
+def test_the_ledger_page_uses_documented_commands_and_their_file() -> None:
+    ledger_page = page("docs/operate/ledger.md")
+    lines = [line for block in blocks(ledger_page, "sh") for line in block.splitlines()]
+    lines += [span for span in spans(ledger_page) if span.startswith("payintent ")]
     assert set(lines) - set(spans(section(_PAGE, "## Reference"))) == set()
-    assert blocks(shown, "csv") == [_PAYOUTS]
+    assert blocks(ledger_page, "csv") == [_PAYOUTS]
 
 
-def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
+def test_every_example_runs_in_order_and_performs_the_operation_of_its_name(
     terminal: Terminal, performed: list[str], settings: Settings, node_url: str
 ) -> None:
     people = _People(terminal)
@@ -166,37 +174,41 @@ def test_every_example_runs_in_its_order_and_does_the_operation_of_its_name(
         terminal.set_mail_server("mail.example.com" if "--mail-receipts" in words else "")
         asyncio.run(_arrange(settings, name))
         people.arrange(name)
-        real = asyncio.run(_really(settings, name, words))
+        actual_words = asyncio.run(_substitute_identifier(settings, name, words))
         before = len(performed)
-        said = people.run(name, real)
-        assert (said.status, said.err) == (_STATUSES.get(name, 0), ""), (real, said)
-        assert said.out or said.raw or name in {"provider.health", "provider.errors"}, (
-            real
-        )  # where all is well there is none
-        done = [] if name in _NO_OPERATIONS or "--dry-run" in real else [name]
-        agreed = ["approval.approve"] if people.must_agree(name, real) else []
-        assert performed[before:] == done + agreed, real
-        people.note(name, said)
+        result = people.run(name, actual_words)
+        assert (result.status, result.err) == (_STATUSES.get(name, 0), ""), (actual_words, result)
+        has_output = bool(result.out or result.raw)
+        assert has_output or name in _OFTEN_EMPTY, actual_words
+        expected = [] if name in _WITHOUT_OPERATIONS or "--dry-run" in actual_words else [name]
+        approvals = ["approval.approve"] if people.needs_approval(name, actual_words) else []
+        assert performed[before:] == expected + approvals, actual_words
+        people.record(name, result)
     assert set(performed) == set(OPERATIONS) | {"reconcile"}
 
 
 @dataclass
 class _People:
-    """Ada, who follows the page, and Alan, who approves what she proposes."""
+    """Ada, who follows the page, and Alan, who approves her proposals."""
 
     terminal: Terminal
     tokens: list[str] = field(default_factory=list[str])
-    in_service: bool = False  # the page's merchant
+    is_merchant_active: bool = False  # the merchant on the page
 
     @property
-    def are_two(self) -> bool:
+    def has_approver(self) -> bool:
         return len(self.tokens) > 1
 
-    def must_agree(self, name: str, words: list[str]) -> bool:
-        for_one = not {"--sweep-value", "--surplus-from"}.isdisjoint(words)
-        always = (name in _TWO_PEOPLE and not for_one) or not _FOR_TWO.isdisjoint(words)
-        now = self.in_service and (name in _IN_SERVICE or not _FOR_TWO_IN_SERVICE.isdisjoint(words))
-        return self.are_two and (always or now)
+    def needs_approval(self, name: str, words: list[str]) -> bool:
+        is_exempt = not {"--sweep-value", "--surplus-from"}.isdisjoint(words)
+        always = (
+            name in _NEED_APPROVAL and not is_exempt
+        ) or not _OPTIONS_NEED_APPROVAL.isdisjoint(words)
+        now = self.is_merchant_active and (
+            name in _NEED_APPROVAL_IF_ACTIVE
+            or not _OPTIONS_NEED_APPROVAL_IF_ACTIVE.isdisjoint(words)
+        )
+        return self.has_approver and (always or now)
 
     def arrange(self, name: str) -> None:
         """Create a pending proposal."""
@@ -206,43 +218,43 @@ class _People:
             assert self.terminal.run(*extend).status == 3
 
     def run(self, name: str, words: list[str]) -> CommandResult:
-        if self.must_agree(name, words):
+        if self.needs_approval(name, words):
             tokens = (self.tokens[0], self.tokens[1])
             return self.terminal.run_approved(tokens, *words, stdin=_CREDENTIALS)
-        if self.are_two:
+        if self.has_approver:
             self.terminal.become(self.tokens[1 if name == "approval.approve" else 0])
         return self.terminal.run(*words, stdin=_CREDENTIALS)
 
-    def note(self, name: str, said: CommandResult) -> None:
+    def record(self, name: str, result: CommandResult) -> None:
         """Store displayed tokens, and whether the merchant is active."""
-        self.in_service |= name == "merchant.activate"
-        shown = re.search(r"\bop_\w+", said.out)
-        if name == "operator.issue" and not self.are_two:
-            assert shown
-            self.tokens.append(shown[0])
+        self.is_merchant_active |= name == "merchant.activate"
+        token = re.search(r"\bop_\w+", result.out)
+        if name == "operator.issue" and not self.has_approver:
+            assert token
+            self.tokens.append(token[0])
         elif name == "operator.replace":
-            assert shown
-            self.tokens[0] = shown[0]
+            assert token
+            self.tokens[0] = token[0]
 
 
 async def _arrange(settings: Settings, name: str) -> None:
     """Create events for the commands about events."""
-    if name in _HAPPENING:
-        await _HAPPENING[name](settings)
-    elif name in _BEFORE:
+    if name in _PREPARATIONS:
+        await _PREPARATIONS[name](settings)
+    elif name in _SETUP_SQL:
         connection = await asyncpg.connect(settings.database_url)
-        await connection.execute(_BEFORE[name])
+        await connection.execute(_SETUP_SQL[name])
         await connection.close()
 
 
 def _world(service: Service) -> World:
-    """Return the objects that the commands have created, the first of each kind."""
-    known: dict[str, Any] = dict.fromkeys(("api_key", "callback_secret"), "")
-    known |= dict.fromkeys(("merchant_id", "account_id", "card", "transfer"), 1)
-    return World(service=service, gateway=FakeGateway(), **known)
+    """Return the first object of each kind that the commands have created."""
+    values: dict[str, Any] = dict.fromkeys(("api_key", "callback_secret"), "")
+    values |= dict.fromkeys(("merchant_id", "account_id", "card", "transfer"), 1)
+    return World(service=service, gateway=FakeGateway(), **values)
 
 
-async def _happen(settings: Settings) -> None:
+async def _create_cancelled_payment(settings: Settings) -> None:
     service = await open_service(settings, {})
     world = _world(service)
     payment = await world.create()
@@ -252,15 +264,15 @@ async def _happen(settings: Settings) -> None:
     await service.close()
 
 
-async def _wait(settings: Settings) -> None:
-    """Create a payment that waits for its buyer."""
+async def _create_payment(settings: Settings) -> None:
+    """Create a pending payment."""
     service = await open_service(settings, {})
     await _world(service).create()
     await service.close()
 
 
-async def _pay(settings: Settings) -> None:
-    """Pay a payment at the gateway."""
+async def _create_paid_payment(settings: Settings) -> None:
+    """Create a payment and pay it at the gateway."""
     world = _world(await open_service(settings, {"simulator": FakeGateway()}))
     payment = await world.create()
     session = (await world.select(payment)).session
@@ -268,36 +280,36 @@ async def _pay(settings: Settings) -> None:
     await world.service.close()
 
 
-async def _leave(settings: Settings) -> None:
-    """End the only payment of a payer, without an event."""
+async def _create_cancelled_payer(settings: Settings) -> None:
+    """Create a payer with a single payment, and cancel the payment without an event."""
     world = _world(await open_service(settings, {}))
     await world.cancelled(payer_uid="buyer-9")
     await world.service.close()
 
 
-async def _strand(settings: Settings) -> None:
-    """Leave a payment past its deadline on an unwatched chain."""
+async def _create_stranded_payment(settings: Settings) -> None:
+    """Create a payment past its deadline on an unwatched chain."""
     world = _world(await open_service(settings, {"simulator": FakeGateway()}))
     await strand_payment(world)
     await world.service.close()
 
 
-async def _wait_for_somebody(settings: Settings) -> None:
-    """Leave two refunds of unassigned coins waiting for approval, without a requester."""
+async def _create_waiting_refunds(settings: Settings) -> None:
+    """Create two refunds of unassigned coins that need approval and have no requester."""
     service = await open_service(settings, {})
     world = _world(service)
     await record_final_logs(world, log_of(None), log_of(None))
     rows = await world.rows("SELECT id, capture_id FROM money_case ORDER BY id DESC LIMIT 2")
     async with service.database.transaction() as tx:
         for row in rows:
-            named = (row["id"], row["capture_id"], AUTO_REFUND, _ELSEWHERE)
-            await refund_case(tx, *named)
+            arguments = (row["id"], row["capture_id"], AUTO_REFUND, _ADDRESS)
+            await refund_case(tx, *arguments)
     await service.close()
 
 
-async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
-    """Replace the page's made-up names with real names; numbers stay."""
-    wanted = {
+async def _substitute_identifier(settings: Settings, name: str, words: list[str]) -> list[str]:
+    """Replace the made-up identifier on the page with an existing identifier."""
+    queries = {
         "key.revoke": "SELECT public_id FROM api_key LIMIT 1",
         **dict.fromkeys(
             ("operator.set-role", "operator.extend", "operator.revoke"),
@@ -335,15 +347,15 @@ async def _really(settings: Settings, name: str, words: list[str]) -> list[str]:
         "webhooks.replay": "SELECT id FROM event",
     }
     if name == "account.add":
-        return [_NOBODY_URL if word.startswith("https://") else word for word in words]
-    if name not in wanted:
+        return [_UNREACHABLE_URL if word.startswith("https://") else word for word in words]
+    if name not in queries:
         return words
     connection = await asyncpg.connect(settings.database_url)
-    found = await connection.fetchval(wanted[name])
+    value = await connection.fetchval(queries[name])
     await connection.close()
     prefix = _PREFIXES.get(words[0])
-    real = ids.format_id(prefix, found) if prefix else str(found)
-    return [*words[:2], real, *words[3:]]
+    identifier = ids.format_id(prefix, value) if prefix else str(value)
+    return [*words[:2], identifier, *words[3:]]
 
 
 _FAILED_RUN = """
@@ -352,15 +364,15 @@ _FAILED_RUN = """
     SELECT gen_random_uuid(), min(id), 'folder', 'a.csv', '00', 'failed', clock(), 'no', clock()
     FROM provider_account
 """
-#: What is so when a command is run, by its operation.
-_BEFORE = {
+#: SQL statements to run before a command, by its operation.
+_SETUP_SQL = {
     "refund.address-link": PAID_BY_DEPOSIT,
     "operator.block": _SIGN_IN,
     "payment-link.deactivate": _LINK,
-    "payout.record": _OWED,
+    "payout.record": _BALANCE,
     "statement.list": _STATEMENT,
     "reconciliation.list": _FAILED_RUN,
-    # The page's file is empty.
+    # The page's settlement file is empty, so no capture may be missing from it.
     "reconcile": "UPDATE capture SET captured_at = '2026-01-01T00:00:00Z'",
     "refund.resend": "UPDATE refund SET next_at = NULL WHERE step = 'queued'",
     "webhooks.replay-missed": """
@@ -368,35 +380,35 @@ _BEFORE = {
         UPDATE event SET occurred_at = '2026-11-21T08:30:00Z'
     """,
 }
-#: What happens before a command is run, by its operation.
-_HAPPENING = {
-    "payment.search": _happen,
-    "payment.cancel": _wait,
-    "payment.refund": _pay,
-    "payment.end": _strand,
-    "payer.erase": _leave,
-    "refund.show": _wait_for_somebody,
+#: Preparations to make before a command, by its operation.
+_PREPARATIONS = {
+    "payment.search": _create_cancelled_payment,
+    "payment.cancel": _create_payment,
+    "payment.refund": _create_paid_payment,
+    "payment.end": _create_stranded_payment,
+    "payer.erase": _create_cancelled_payer,
+    "refund.show": _create_waiting_refunds,
 }
 
 
-async def test_the_examples_of_the_operators_port_are_answered(
+async def test_the_examples_for_the_operator_port_work(
     operator: Api, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     monkeypatch.setattr(socket, "getaddrinfo", _resolve)
     [snippet] = examples(page("docs/operate/operators.md"), "sh", "call the operator port")
-    written = "http://127.0.0.1:8083"
-    assert snippet.count(written) == snippet.count("curl -s ") == 4
-    script = snippet.replace(written, operator.base).replace("curl -s ", "curl -sf ")
-    ran = await asyncio.to_thread(
+    url = "http://127.0.0.1:8083"
+    assert snippet.count(url) == snippet.count("curl -s ") == 4
+    script = snippet.replace(url, operator.base).replace("curl -s ", "curl -sf ")
+    result = await asyncio.to_thread(
         subprocess.run,
         [shutil.which("bash") or "bash", "-ec", script],
         env={"PATH": os.environ["PATH"], "OPERATOR_TOKEN": await world.operator_token("Ada")},
         capture_output=True,
         check=False,
     )
-    assert (ran.returncode, ran.stderr) == (0, b"")
+    assert (result.returncode, result.stderr) == (0, b"")
     lines = await world.rows("SELECT who, why, action FROM audit WHERE who = 'Ada'")
     assert sorted((line["why"], line["action"]) for line in lines) == [
         ("ticket 12", "approval.propose"),
@@ -407,7 +419,7 @@ async def test_the_examples_of_the_operators_port_are_answered(
     assert "https://shop.example.com/hooks" in proposal.changes[0]
 
 
-def _resolve(host: Any, *arguments: Any, **more: Any) -> Any:
-    """Resolve the page's host names, which do not exist elsewhere."""
-    known = isinstance(host, bytes) and host.endswith(b".example.com")
-    return _GETADDRINFO("93.184.216.34" if known else host, *arguments, **more)
+def _resolve(host: Any, *arguments: Any, **options: Any) -> Any:
+    """Resolve the host names on the page, which do not exist."""
+    is_example = isinstance(host, bytes) and host.endswith(b".example.com")
+    return _GETADDRINFO("93.184.216.34" if is_example else host, *arguments, **options)

@@ -41,7 +41,7 @@ def _run(code: str) -> dict[str, Any]:
     return scope
 
 
-def _signed(*keys: bytes, at: float | None = None) -> dict[str, str]:
+def _sign(*keys: bytes, at: float | None = None) -> dict[str, str]:
     sent_at = int(time.time() if at is None else at)
     return {
         "webhook-id": _ID,
@@ -50,50 +50,50 @@ def _signed(*keys: bytes, at: float | None = None) -> dict[str, str]:
     }
 
 
-def test_a_webhook_of_ours_is_verified(verify: Any) -> None:
-    assert verify(_SECRET, _signed(_KEY), _BODY)
+def test_a_genuine_webhook_is_accepted(verify: Any) -> None:
+    assert verify(_SECRET, _sign(_KEY), _BODY)
 
 
-def test_a_webhook_that_an_old_and_a_new_secret_signed_is_verified(verify: Any) -> None:
-    assert verify(_SECRET, _signed(_OTHER_KEY, _KEY), _BODY)
+def test_a_webhook_signed_with_an_old_and_a_new_secret_is_accepted(verify: Any) -> None:
+    assert verify(_SECRET, _sign(_OTHER_KEY, _KEY), _BODY)
 
 
-def test_a_changed_body_is_refused(verify: Any) -> None:
-    assert not verify(_SECRET, _signed(_KEY), _BODY + b" ")
+def test_a_modified_body_is_refused(verify: Any) -> None:
+    assert not verify(_SECRET, _sign(_KEY), _BODY + b" ")
 
 
-def test_another_merchants_signature_is_refused(verify: Any) -> None:
-    assert not verify(_SECRET, _signed(_OTHER_KEY), _BODY)
+def test_a_signature_of_another_merchant_is_refused(verify: Any) -> None:
+    assert not verify(_SECRET, _sign(_OTHER_KEY), _BODY)
 
 
 @pytest.mark.parametrize("seconds", [-400, 400])
-def test_a_webhook_of_another_time_is_refused(verify: Any, seconds: int) -> None:
-    assert not verify(_SECRET, _signed(_KEY, at=time.time() + seconds), _BODY)
+def test_a_webhook_with_a_distant_timestamp_is_refused(verify: Any, seconds: int) -> None:
+    assert not verify(_SECRET, _sign(_KEY, at=time.time() + seconds), _BODY)
 
 
 @pytest.mark.parametrize("header", ["webhook-id", "webhook-timestamp", "webhook-signature"])
-def test_a_webhook_without_one_of_its_headers_is_refused(verify: Any, header: str) -> None:
-    headers = _signed(_KEY)
+def test_a_webhook_with_a_missing_header_is_refused(verify: Any, header: str) -> None:
+    headers = _sign(_KEY)
     del headers[header]
     assert not verify(_SECRET, headers, _BODY)
 
 
-def test_the_verification_has_no_more_than_fifteen_lines() -> None:
+def test_the_verification_has_at_most_fifteen_lines() -> None:
     code = _VERIFIERS[0]
     assert len([line for line in code.splitlines()[1:] if line]) <= 15
 
 
-async def test_the_create_with_curl_makes_a_payment(api: Api, tmp_path: Path) -> None:
+async def test_the_curl_example_creates_a_payment(api: Api, tmp_path: Path) -> None:
     if shutil.which("curl") is None:
         pytest.skip("curl is not installed")
     [create] = examples(page("docs/integrate/payments.md"), "sh", "create")
     exports = f"export API_URL={api.base}/v1 API_KEY={api.world.api_key}\n"
-    payment = json.loads(await _output("bash", "-euc", exports + create, cwd=tmp_path))
+    payment = json.loads(await _run_command("bash", "-euc", exports + create, cwd=tmp_path))
     assert payment["status"] == "PENDING"
     assert payment["metadata"]["order_id"] == "A-1009"
 
 
-async def test_a_test_payment_is_paid_with_the_request_that_the_page_names(api: Api) -> None:
+async def test_a_test_payment_is_paid_with_the_request_on_the_page(api: Api) -> None:
     assert "/v1/test/payments/pay_.../pay\n" in page("docs/integrate/testing.md")
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     headers = api.bearer(issued.api_key) | {"Idempotency-Key": str(uuid4())}
@@ -104,61 +104,61 @@ async def test_a_test_payment_is_paid_with_the_request_that_the_page_names(api: 
     assert paid.json["status"] == "PAID"
 
 
-async def test_the_listing_follows_the_cursor_to_the_end(
+async def test_the_listing_example_follows_the_cursor_to_the_end(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [(await api.create(payer_uid="buyer-17")).json["id"] for _ in range(5)]
+    payment_ids = [(await api.create(payer_uid="buyer-17")).json["id"] for _ in range(5)]
     await api.create(payer_uid="buyer-18")
-    payments = _calling(api, monkeypatch, "list payments")["payments"]
-    listed = await asyncio.to_thread(lambda: list(payments(payer_uid="buyer-17", limit=2)))
-    assert [item["id"] for item in listed] == made[::-1]
+    payments = _run_example(api, monkeypatch, "list payments")["payments"]
+    listing = await asyncio.to_thread(lambda: list(payments(payer_uid="buyer-17", limit=2)))
+    assert [item["id"] for item in listing] == payment_ids[::-1]
 
 
-async def test_the_catalog_is_kept_while_nothing_changes(
+async def test_the_catalog_example_reuses_the_catalog_until_it_changes(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    catalog = _calling(api, monkeypatch, "read the catalog")["catalog"]
-    etag, known = await asyncio.to_thread(catalog)
-    assert known["countries"]
-    same_etag, same = await asyncio.to_thread(catalog, etag, known)
-    assert (same_etag, same) == (etag, known)
-    assert same is known
+    catalog = _run_example(api, monkeypatch, "read the catalog")["catalog"]
+    etag, first = await asyncio.to_thread(catalog)
+    assert first["countries"]
+    same_etag, same = await asyncio.to_thread(catalog, etag, first)
+    assert (same_etag, same) == (etag, first)
+    assert same is first
     await api.world.rows("UPDATE payment_method SET currencies = '{THB}'")
-    _, changed = await asyncio.to_thread(catalog, etag, known)
+    _, changed = await asyncio.to_thread(catalog, etag, first)
     assert [country["country_code"] for country in changed["countries"]] == ["TH"]
 
 
-async def test_the_refund_is_asked_for_and_read_until_it_has_ended(
+async def test_the_refund_example_creates_a_refund_and_polls_until_it_ends(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created, part, rest = await paid(api), str(uuid4()), str(uuid4())
-    refund = _calling(api, monkeypatch, "refund a payment")["refund"]
+    refund = _run_example(api, monkeypatch, "refund a payment")["refund"]
     for key, amount, status in (
         (part, "90.00", "PARTIALLY_REFUNDED"),
-        (part, "90.00", "PARTIALLY_REFUNDED"),  # the same one again
+        (part, "90.00", "PARTIALLY_REFUNDED"),  # the same refund again
         (rest, None, "REFUNDED"),
     ):
-        asked = asyncio.create_task(
+        task = asyncio.create_task(
             asyncio.to_thread(refund, created.json["id"], key, amount, wait_s=0.01)
         )
-        while not asked.done():
+        while not task.done():
             await send(api.world)
             await asyncio.sleep(0.01)
-        done = await asked
-        assert (done["status"], done["amount"]) == ("SUCCEEDED", amount or "1500.00")
+        result = await task
+        assert (result["status"], result["amount"]) == ("SUCCEEDED", amount or "1500.00")
         assert (await api.get(created.json["id"])).json["status"] == status
 
 
 @dataclass
 class Shop:
-    """A merchant's server that stores the handled events and its cursor."""
+    """A merchant's server that stores handled events and a cursor."""
 
     after: str = ""
     refunds_since: str = "2026-01-01T00:00:00Z"
     events: dict[str, str] = field(default_factory=dict)
     refunds: dict[str, str] = field(default_factory=dict)
     payments: dict[str, str] = field(default_factory=dict)
-    waited_for: list[str] = field(default_factory=list)
+    overdue_ids: list[str] = field(default_factory=list)
 
     def handle_event(self, event_id: str, event: Any) -> None:
         assert event_id not in self.events
@@ -168,30 +168,30 @@ class Shop:
         self.refunds[refund_id] = status
 
     def overdue(self) -> list[str]:
-        return self.waited_for
+        return self.overdue_ids
 
     def handle_payment(self, payment: Any) -> None:
         self.payments[payment["id"]] = payment["status"]
 
 
-async def test_the_loop_recovers_what_a_shop_missed(
+async def test_the_recovery_example_processes_missed_events_and_refunds(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    recover, shop = _calling(api, monkeypatch, "recover after an outage")["recover"], Shop()
-    made = [(await paid(api)).json["id"] for _ in range(3)]
+    recover, shop = _run_example(api, monkeypatch, "recover after an outage")["recover"], Shop()
+    payment_ids = [(await paid(api)).json["id"] for _ in range(3)]
     await asyncio.to_thread(recover, shop)
-    assert list(shop.events.values()) == made
-    made += [(await paid(api)).json["id"] for _ in range(2)]
-    refunded = (await ask(api, await paid(api), amount="90.00")).json
-    shop.waited_for.append(refunded["payment_id"])
+    assert list(shop.events.values()) == payment_ids
+    payment_ids += [(await paid(api)).json["id"] for _ in range(2)]
+    refund = (await ask(api, await paid(api), amount="90.00")).json
+    shop.overdue_ids.append(refund["payment_id"])
     await send(api.world)
     await asyncio.to_thread(recover, shop)
-    assert list(shop.events.values()) == [*made, refunded["payment_id"]]
-    assert shop.refunds == {refunded["id"]: "SUCCEEDED"}
-    assert shop.payments == {refunded["payment_id"]: "PARTIALLY_REFUNDED"}
+    assert list(shop.events.values()) == [*payment_ids, refund["payment_id"]]
+    assert shop.refunds == {refund["id"]: "SUCCEEDED"}
+    assert shop.payments == {refund["payment_id"]: "PARTIALLY_REFUNDED"}
 
 
-def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:
+def _run_example(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str, Any]:
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
     monkeypatch.setenv("API_KEY", api.world.api_key)
     guides = "\n".join(path.read_text() for path in sorted(ROOT.glob("docs/integrate/*.md")))
@@ -199,13 +199,13 @@ def _calling(api: Api, monkeypatch: pytest.MonkeyPatch, title: str) -> dict[str,
     return _run(code)
 
 
-async def _output(*command: str, cwd: Path) -> str:
+async def _run_command(*command: str, cwd: Path) -> str:
     process = await asyncio.create_subprocess_exec(
         *command, cwd=cwd, stdout=asyncio.subprocess.PIPE, stderr=asyncio.subprocess.PIPE
     )
-    said, complained = await process.communicate()
-    assert process.returncode == 0, complained.decode()
-    return said.decode()
+    output, errors = await process.communicate()
+    assert process.returncode == 0, errors.decode()
+    return output.decode()
 
 
 def _example_gateway() -> Any:
@@ -214,12 +214,14 @@ def _example_gateway() -> Any:
     return _run(code)["ExamplePay"]
 
 
-# What it does, the conformance kit proves: tests/conformance/example_harness.py.
-def test_the_example_gateway_has_the_shape_of_the_port() -> None:
+# tests/conformance/example_harness.py runs the conformance tests on this gateway.
+def test_the_example_gateway_has_the_methods_of_the_port() -> None:
     example = _example_gateway()
     assert isinstance(example.provider, str)
-    methods = [var for var in vars(Gateway) if not var.startswith("_")]
+    methods = [name for name in vars(Gateway) if not name.startswith("_")]
     assert {"create_session", "close_session", "inquire"} < set(methods)
     for method in methods:
-        ours = inspect.signature(getattr(example, method), eval_str=False)
-        assert list(ours.parameters) == list(inspect.signature(getattr(Gateway, method)).parameters)
+        signature = inspect.signature(getattr(example, method), eval_str=False)
+        assert list(signature.parameters) == list(
+            inspect.signature(getattr(Gateway, method)).parameters
+        )

@@ -41,7 +41,7 @@ def _capabilities(provider: str) -> GatewayCapabilities:
     return ADAPTERS[provider].capabilities
 
 
-def test_every_gateway_that_moves_money_has_a_page_that_operators_are_led_to() -> None:
+def test_every_gateway_that_moves_money_has_a_linked_page() -> None:
     pages = {path.stem for path in (ROOT / "docs" / "operate" / "gateways").glob("*.md")}
     assert pages == set(ADAPTERS) == BUILT_IN_PROVIDERS - {"simulator", "test", "test_onchain"}
     assert {f"gateways/{name}.md" for name in pages} <= set(links(page("docs/operate/run.md")))
@@ -54,15 +54,15 @@ def test_a_page_has_every_part(provider: str) -> None:
 
 
 @pytest.mark.parametrize("provider", sorted(ADAPTERS.keys() - ON_CHAIN))
-def test_a_page_lists_what_no_published_document_shows(provider: str) -> None:
+def test_a_page_lists_unconfirmed_behaviour(provider: str) -> None:
     assert section(_text(provider), "## Unconfirmed behaviour").count("\n- ") > 2
 
 
 @each_adapter
-def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -> None:
+def test_a_page_lists_the_credentials_that_its_adapter_declares(provider: str) -> None:
     table = {
-        name.strip("`"): needed
-        for name, needed, _ in rows(section(_text(provider), "## Credentials"))
+        name.strip("`"): is_required
+        for name, is_required, _ in rows(section(_text(provider), "## Credentials"))
     }
     capabilities = _capabilities(provider)
     assert table == {
@@ -71,7 +71,7 @@ def test_a_page_names_the_credentials_that_its_adapter_declares(provider: str) -
     }
 
 
-def test_a_report_of_2c2p_is_brought_into_our_columns_by_the_names_of_its_own(
+def test_the_2c2p_example_converts_a_report_by_its_column_names(
     tmp_path: Path,
 ) -> None:
     [code] = examples(_text("2c2p"), "python", "convert a report")
@@ -83,42 +83,42 @@ def test_a_report_of_2c2p_is_brought_into_our_columns_by_the_names_of_its_own(
     command = [sys.executable, "-c", code]
     path = tmp_path / "2026-11-21.csv"
     path.write_bytes(subprocess.check_output(command, input=report.encode()))
-    found = [line for line in open_provider_file(path).read() if isinstance(line, ProviderFileLine)]
-    assert [(line.type, line.reference, str(line.amount), line.currency) for line in found] == [
+    lines = [line for line in open_provider_file(path).read() if isinstance(line, ProviderFileLine)]
+    assert [(line.type, line.reference, str(line.amount), line.currency) for line in lines] == [
         ("payment", "inv7.4711", "1590.00", "THB"),
         ("refund", "r1", "90.00", "THB"),
     ]
-    assert found[0].at == datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
+    assert lines[0].at == datetime(2026, 11, 21, 8, 15, 30, tzinfo=UTC)
     unnamed = report.replace("Transaction Ref", "tranRef").encode()
-    failed = subprocess.run(command, input=unnamed, capture_output=True, check=False)
-    assert (failed.returncode, b"KeyError: 'Transaction Ref'" in failed.stderr) == (1, True)
+    result = subprocess.run(command, input=unnamed, capture_output=True, check=False)
+    assert (result.returncode, b"KeyError: 'Transaction Ref'" in result.stderr) == (1, True)
 
 
 @each_adapter
-def test_a_page_says_where_its_account_is_called_back(provider: str) -> None:
-    said = section(_text(provider), "## The callback")
-    assert "`callback_url`" in said
-    assert "`payintent account show`" in said
+def test_a_page_documents_the_callback_url(provider: str) -> None:
+    text = section(_text(provider), "## The callback")
+    assert "`callback_url`" in text
+    assert "`payintent account show`" in text
     if provider not in ON_CHAIN:
-        assert re.search(rf"https://api\.pay\.example\.com/v1/callbacks/{provider}/\d`", said)
+        assert re.search(rf"https://api\.pay\.example\.com/v1/callbacks/{provider}/\d`", text)
 
 
 @each_adapter
-def test_a_page_names_no_other_origin_than_its_adapters(provider: str) -> None:
-    named = {
+def test_a_page_names_only_origins_of_its_adapter(provider: str) -> None:
+    origins = {
         "/".join(span.split("/")[:3]) for span in spans(_text(provider)) if span.startswith("https")
     }
-    own = {origin for origin in named if "example.com" not in origin}
-    assert own <= _capabilities(provider).origins
+    gateway_origins = {origin for origin in origins if "example.com" not in origin}
+    assert gateway_origins <= _capabilities(provider).origins
 
 
-def test_stripes_page_has_the_events_that_the_adapter_reads() -> None:
-    said = set(_EVENT.findall(section(_text("stripe"), "## The callback")))
-    assert said == set(stripe_events.EVENTS)
+def test_the_stripe_page_lists_the_events_that_the_adapter_reads() -> None:
+    events = set(_EVENT.findall(section(_text("stripe"), "## The callback")))
+    assert events == set(stripe_events.EVENTS)
 
 
 @each_adapter
-def test_a_page_names_every_country_and_currency_where_they_are_few(provider: str) -> None:
+def test_a_page_lists_the_supported_countries_and_currencies(provider: str) -> None:
     limits = section(_text(provider), "## Known limits")
     capabilities = _capabilities(provider)
     for name in capabilities.countries or ():

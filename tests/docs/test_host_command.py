@@ -1,4 +1,4 @@
-"""`deploy/payintent.sh`: variables of the shell take precedence over the files."""
+"""`deploy/payintent.sh`: shell variables take precedence over the files."""
 
 import shutil
 import subprocess
@@ -27,25 +27,27 @@ DATABASE_DIRECT_URL=postgresql://payintent_api@db0:5433/payintent
 }
 _ROLES = '{"admin": ["payments"]}'
 _RESTORED = "postgresql://payintent_api@db0/restored?a='1'&b=$HOME"
-_OURS = ("DATABASE_", "PAYINTENT_")
+_PREFIXES = ("DATABASE_", "PAYINTENT_")
 _SHELLS = [path for name in ("dash", "bash") if (path := shutil.which(name))]
 
 
 @dataclass(frozen=True)
-class _Ran:
+class _Result:
     arguments: str
     settings: dict[str, str]
-    others: dict[str, str]
-    said: str
+    remaining: dict[str, str]
+    errors: str
 
 
 class _Host:
-    """A folder like a host in deploy.md, whose program prints its environment."""
+    """A folder that represents a host. Its program prints its environment."""
 
     def __init__(self, folder: Path) -> None:
         self._machine = Machine(folder)
         self._machine.check_out({})
-        self._machine.install("payintent", 'exec env -0 ARGUMENTS="$*"', where="opt/payintent/bin")
+        self._machine.install(
+            "payintent", 'exec env -0 ARGUMENTS="$*"', subfolder="opt/payintent/bin"
+        )
         settings = self._machine.folder / "etc/payintent"
         settings.mkdir()
         for name, text in _FILES.items():
@@ -54,32 +56,34 @@ class _Host:
     def close(self) -> None:
         self._machine.systemd.close()
 
-    def run(self, words: str, environment: dict[str, str], shell: str = "/bin/sh") -> _Ran:
-        """Run a command for a caller with this shell environment."""
+    def run(self, words: str, environment: dict[str, str], shell: str = "/bin/sh") -> _Result:
+        """Run a command in a shell with this environment."""
         script = self._machine.checkout / "deploy/payintent.sh"
-        done = subprocess.run(
+        result = subprocess.run(
             [shell, str(script), *words.split()],
             env={"PATH": "/usr/bin:/bin", **environment},
             capture_output=True,
             text=True,
             check=True,
         )
-        found = dict(line.split("=", 1) for line in done.stdout.split("\0") if line)
-        settings = {name: found.pop(name) for name in sorted(found) if name.startswith(_OURS)}
-        return _Ran(found.pop("ARGUMENTS"), settings, found, done.stderr)
+        variables = dict(line.split("=", 1) for line in result.stdout.split("\0") if line)
+        settings = {
+            name: variables.pop(name) for name in sorted(variables) if name.startswith(_PREFIXES)
+        }
+        return _Result(variables.pop("ARGUMENTS"), settings, variables, result.stderr)
 
 
 @pytest.fixture
 def host(tmp_path: Path) -> Iterator[_Host]:
-    made = _Host(tmp_path / "machine")
-    yield made
-    made.close()
+    machine = _Host(tmp_path / "machine")
+    yield machine
+    machine.close()
 
 
-def test_a_command_has_the_settings_of_the_files_and_the_role_of_its_unit(host: _Host) -> None:
+def test_a_command_uses_the_settings_of_the_files_and_the_role_of_its_unit(host: _Host) -> None:
     doctor = host.run("doctor --json", {})
     assert doctor.arguments == "doctor --json"
-    assert doctor.said == ""
+    assert doctor.errors == ""
     assert doctor.settings == {
         "DATABASE_DIRECT_URL": "postgresql://payintent_api@db0:5433/payintent",
         "DATABASE_READ_URL": "postgresql://replica/payintent",
@@ -94,37 +98,37 @@ def test_a_command_has_the_settings_of_the_files_and_the_role_of_its_unit(host: 
 
 @pytest.mark.parametrize("shell", _SHELLS)
 @pytest.mark.parametrize("name", ["DATABASE_URL", "PAYINTENT_DATABASE_URL"])
-def test_no_way_to_the_files_database_is_left_where_the_shell_names_another(
+def test_a_database_url_in_the_shell_replaces_all_database_settings_of_the_files(
     host: _Host, shell: str, name: str
 ) -> None:
-    ran = host.run("doctor", {name: _RESTORED}, shell)
-    assert ran.settings == {
+    result = host.run("doctor", {name: _RESTORED}, shell)
+    assert result.settings == {
         name: _RESTORED,
         "PAYINTENT_OIDC_ROLES": _ROLES,
         "PAYINTENT_PEPPER": "of-the-files",
     }
-    assert "using the database from this shell" in ran.said
-    assert "restored" not in ran.said
+    assert "using the database from this shell" in result.errors
+    assert "restored" not in result.errors
 
 
 @pytest.mark.parametrize("shell", _SHELLS)
-def test_what_else_the_shell_has_counts_too_also_where_it_is_empty_or_has_lines(
+def test_shell_variables_take_precedence_even_if_empty_or_multiline(
     host: _Host, shell: str
 ) -> None:
     empty = host.run("migrate", {"PAYINTENT_OIDC_ROLES": ""}, shell)
     assert empty.settings["PAYINTENT_OIDC_ROLES"] == ""
     lines = '{"admin":\n  ["it\'s"]}\n'
     callers = {"PAYINTENT_OIDC_ROLES": lines, "own": "a", "database": "b", "exported": "c"}
-    ran = host.run("doctor", callers, shell)
-    assert ran.settings["PAYINTENT_OIDC_ROLES"] == lines
-    assert ran.settings["DATABASE_URL"].startswith("postgresql://payintent_api@db0/")
-    assert {name: ran.others.get(name) for name in ("own", "database", "exported")} == {
+    result = host.run("doctor", callers, shell)
+    assert result.settings["PAYINTENT_OIDC_ROLES"] == lines
+    assert result.settings["DATABASE_URL"].startswith("postgresql://payintent_api@db0/")
+    assert {name: result.remaining.get(name) for name in ("own", "database", "exported")} == {
         "own": "a",
         "database": "b",
         "exported": "c",
     }
-    assert ran.said == ""
+    assert result.errors == ""
 
 
-def test_nothing_is_left_in_the_environment_but_settings(host: _Host) -> None:
-    assert not {"own", "database", "exported"} & host.run("doctor", {}).others.keys()
+def test_internal_variables_of_the_script_are_not_exported(host: _Host) -> None:
+    assert not {"own", "database", "exported"} & host.run("doctor", {}).remaining.keys()

@@ -1,4 +1,4 @@
-"""The merchants' pages: their codes, cards, fields and delays match the code."""
+"""The statuses, cards, fields and delays on the merchants' pages match the code."""
 
 import json
 import re
@@ -22,17 +22,17 @@ _WEBHOOKS = page("docs/integrate/webhooks.md")
 _UNITS = {"s": "seconds", "min": "minutes", "h": "hours"}
 
 
-def test_the_table_of_statuses_has_all_of_them() -> None:
-    named = [cells[0] for cells in rows(section(_PAYMENTS, "## Statuses"))]
-    assert spans("\n".join(named)) == [status.value for status in PaymentStatus]
+def test_the_table_of_statuses_is_complete() -> None:
+    status_cells = [cells[0] for cells in rows(section(_PAYMENTS, "## Statuses"))]
+    assert spans("\n".join(status_cells)) == [status.value for status in PaymentStatus]
 
 
-def test_the_table_of_cards_is_that_of_the_simulator() -> None:
+def test_the_table_of_test_cards_matches_the_simulator() -> None:
     cards = [cells[0].strip("`") for cells in rows(section(_TESTING, "### Simulator"))]
     assert cards == list(CARDS)
 
 
-def test_the_tables_of_cards_are_those_of_the_other_gateways() -> None:
+def test_the_tables_of_test_cards_match_the_gateway_emulators() -> None:
     text = section(_TESTING, "### Stripe, ECPay and 2C2P")
     cards = [cells[0].strip("`") for cells in rows(text)]
     assert cards == [*STRIPE_CARDS, *ECPAY_CARDS, *TWOC2P_CARDS]
@@ -47,24 +47,24 @@ def test_each_event_is_documented_with_its_fields_in_order() -> None:
     assert documented == {kind.value: list(list_event_payload_fields(kind)) for kind in EventType}
 
 
-def test_the_waits_between_attempts_are_those_of_the_schedule() -> None:
+def test_the_retry_delays_match_the_schedule() -> None:
     text = section(_WEBHOOKS, "## Retries")
     [line] = [item for item in text.splitlines() if item.startswith("5 s, ")]
     waits = re.findall(r"(\d+) (s|min|h)\b", line)
-    read = [timedelta(**{_UNITS[unit]: int(number)}).total_seconds() for number, unit in waits]
-    assert [0, *read] == list(WAITS_S)
+    waits_s = [timedelta(**{_UNITS[unit]: int(number)}).total_seconds() for number, unit in waits]
+    assert [0, *waits_s] == list(WAITS_S)
     assert "up to thirteen attempts" in text
     assert ATTEMPTS_MAX == 13
 
 
-def test_the_denial_on_the_page_is_one_of_the_contract() -> None:
+def test_the_denial_example_matches_the_contract() -> None:
     [denial] = [json.loads(block) for block in blocks(_PAYMENTS, "json") if "fds" in block]
     fds = read_openapi_document()["components"]["schemas"]["FraudDecision"]
     assert list(denial["fds"]) == fds["required"]
     assert denial["fds"]["risk_level"] in fds["properties"]["risk_level"]["enum"]
 
 
-def test_the_limits_on_the_page_are_the_defaults() -> None:
+def test_the_rate_limits_on_the_page_match_the_defaults() -> None:
     text = section(_REFERENCE, "## Rate limits")
     defaults = {name: field.default for name, field in Settings.model_fields.items()}
     per_second = f"{defaults['rate_create_per_s']} and {defaults['rate_read_per_s']:,}"

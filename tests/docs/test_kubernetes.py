@@ -1,4 +1,4 @@
-"""The Helm chart and its page: the names that they use exist in the service.
+"""The Helm chart and its page use names that exist in the service.
 
 `python -m tools.chart` renders the chart. These tests read its files, and do not need Helm.
 """
@@ -22,8 +22,8 @@ from payintent.http.server import _STOP_WAIT_S
 from payintent.reconciliation.sources import _FILE_BYTES_MAX
 from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import make_variable_name
-from tests.docs.command_line import take
-from tests.docs.nginx import read
+from tests.docs.command_line import check_command
+from tests.docs.nginx import parse
 from tests.docs.reading import ROOT, examples, page
 from tools.chart import CHART, FULL, findings
 
@@ -34,7 +34,7 @@ _SCHEMA = json.loads((CHART / "values.schema.json").read_text())
 _PAGE = page("docs/operate/kubernetes.md")
 _DIGEST = f"sha256:{64 * 'a'}"
 _BASES = ("PAYINTENT_API_BASE", "PAYINTENT_CHECKOUT_BASE")
-_LEAST = {
+_REQUIRED = {
     "image": {"repository": "r/payintent", "digest": _DIGEST},
     "existingSecret": "payintent",
     "settings": dict.fromkeys(_BASES, "https://pay.example.com"),
@@ -58,27 +58,27 @@ spec:
 """
 
 
-def _merged(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
+def _merge(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
     """Merge values like Helm merges value files."""
-    both = {
-        name: _merged(values[name], over[name])
+    nested = {
+        name: _merge(values[name], over[name])
         for name in values.keys() & over.keys()
         if isinstance(values[name], dict) and isinstance(over[name], dict)
     }
-    return {**values, **over, **both}
+    return {**values, **over, **nested}
 
 
 def _refusals(over: dict[str, Any]) -> list[str]:
     Draft7Validator.check_schema(_SCHEMA)
-    found = Draft7Validator(_SCHEMA).iter_errors(_merged(_VALUES, over))
-    return [error.json_path for error in found]
+    errors = Draft7Validator(_SCHEMA).iter_errors(_merge(_VALUES, over))
+    return [error.json_path for error in errors]
 
 
-def test_the_schema_takes_the_values_that_the_page_and_the_check_have() -> None:
-    [shown] = examples(_PAGE, "yaml", "values")
-    assert _refusals(yaml.safe_load(shown)) == []
+def test_the_schema_accepts_the_values_of_the_page_and_of_the_check() -> None:
+    [example] = examples(_PAGE, "yaml", "values")
+    assert _refusals(yaml.safe_load(example)) == []
     assert _refusals(yaml.safe_load(FULL.read_text())) == []
-    assert _refusals(_LEAST) == []
+    assert _refusals(_REQUIRED) == []
 
 
 @pytest.mark.parametrize(
@@ -101,67 +101,67 @@ def test_the_schema_takes_the_values_that_the_page_and_the_check_have() -> None:
     ],
     ids=str,
 )
-def test_the_schema_refuses_secrets_tags_and_what_is_missing(
+def test_the_schema_refuses_secrets_tags_and_missing_values(
     changes: dict[str, Any], path: str
 ) -> None:
-    assert path in _refusals(_merged(_LEAST, changes))
+    assert path in _refusals(_merge(_REQUIRED, changes))
 
 
-def test_the_defaults_alone_are_refused_for_they_hold_no_image_no_secret_and_no_address() -> None:
-    wanted = {"$.existingSecret", "$.image.repository", "$.image.digest", "$.settings"}
-    assert set(_refusals({})) == wanted
+def test_the_defaults_alone_are_refused_because_they_are_incomplete() -> None:
+    expected = {"$.existingSecret", "$.image.repository", "$.image.digest", "$.settings"}
+    assert set(_refusals({})) == expected
 
 
 @pytest.mark.parametrize("name", _BASES)
-def test_an_address_that_the_values_lack_is_refused_and_not_made_up(name: str) -> None:
-    settings = {other: value for other, value in _LEAST["settings"].items() if other != name}
-    assert _refusals({**_LEAST, "settings": settings}) == ["$.settings"]
+def test_a_missing_base_url_is_refused(name: str) -> None:
+    settings = {key: value for key, value in _REQUIRED["settings"].items() if key != name}
+    assert _refusals({**_REQUIRED, "settings": settings}) == ["$.settings"]
 
 
-def test_every_setting_that_the_chart_names_is_a_setting() -> None:
-    known = {make_variable_name(name) for name in Settings.model_fields}
+def test_every_setting_in_the_chart_exists() -> None:
+    existing = {make_variable_name(name) for name in Settings.model_fields}
     files = [CHART / "values.yaml", FULL]
-    named = set(re.findall(r"PAYINTENT_[A-Z_]*[A-Z]|DATABASE_URL", _ALL))
+    names = set(re.findall(r"PAYINTENT_[A-Z_]*[A-Z]|DATABASE_URL", _ALL))
     for file in files:
-        named |= set(re.findall(r"PAYINTENT_[A-Z_]*[A-Z]|DATABASE_URL", file.read_text()))
-    assert "PAYINTENT_DRAIN_S" in named
-    assert named <= known
+        names |= set(re.findall(r"PAYINTENT_[A-Z_]*[A-Z]|DATABASE_URL", file.read_text()))
+    assert "PAYINTENT_DRAIN_S" in names
+    assert names <= existing
     for name, value in _VALUES["settings"].items():
         field = name.removeprefix("PAYINTENT_").lower()
-        given = {"database_url": "postgresql://x", "pepper": "x", "keyring": "x", field: value}
-        assert Settings(**given, _env_file=None)
+        fields = {"database_url": "postgresql://x", "pepper": "x", "keyring": "x", field: value}
+        assert Settings(**fields, _env_file=None)
 
 
-def test_every_value_and_every_part_that_a_template_names_is_there() -> None:
+def test_every_value_and_every_definition_that_a_template_uses_exists() -> None:
     for path in re.findall(r"\.Values\.([A-Za-z.]+)", _ALL):
-        found: Any = _VALUES
+        node: Any = _VALUES
         for name in path.split("."):
-            assert name in found, path
-            found = found[name]
+            assert name in node, path
+            node = node[name]
     defined = re.findall(r'define "([\w.]+)"', _ALL)
     assert set(defined) == set(re.findall(r'include "([\w.]+)"', _ALL))
     assert len(defined) == len(set(defined))
     for name, text in _TEMPLATES.items():
         assert text.count("{{") == text.count("}}"), name
-        opened = re.findall(r"{{-? (?:if|with|range|define) ", text)
-        assert len(opened) == len(re.findall(r"{{-? end -?}}", text)), name
+        openings = re.findall(r"{{-? (?:if|with|range|define) ", text)
+        assert len(openings) == len(re.findall(r"{{-? end -?}}", text)), name
 
 
 @pytest.mark.parametrize("process", ["api", "worker", "migrate"])
-def test_a_pod_starts_a_command_of_the_service(process: str) -> None:
-    assert take(_arguments(process)) == process
+def test_every_pod_runs_a_command_of_the_service(process: str) -> None:
+    assert check_command(_arguments(process)) == process
 
 
 def _arguments(process: str) -> list[str]:
     text = _TEMPLATES[f"{process}.yaml"]
-    [given] = re.findall(r"^ +args:(.*(?:\n +(?:- .*|{{-.*}}))*)", text, re.MULTILINE)
-    plain = re.sub(r"^ *{{-.*}}$", "", given, flags=re.MULTILINE)
+    [arguments] = re.findall(r"^ +args:(.*(?:\n +(?:- .*|{{-.*}}))*)", text, re.MULTILINE)
+    plain = re.sub(r"^ *{{-.*}}$", "", arguments, flags=re.MULTILINE)
     words = yaml.safe_load(re.sub(r"{{ .*? }}", "1", plain))
-    here = str(ROOT / "deploy" / "database" / "grants.sql")
-    return [word.replace("/etc/payintent/grants/grants.sql", here) for word in words]
+    grants = str(ROOT / "deploy" / "database" / "grants.sql")
+    return [word.replace("/etc/payintent/grants/grants.sql", grants) for word in words]
 
 
-def test_every_pod_is_hardened_and_takes_no_names_of_services_for_settings() -> None:
+def test_every_pod_is_hardened_and_receives_no_service_variables() -> None:
     for process in ("api", "worker", "migrate"):
         text = _TEMPLATES[f"{process}.yaml"]
         for part in ("podSecurity", "containerSecurity", "environment", "image", "mounts"):
@@ -181,7 +181,7 @@ def test_every_pod_is_hardened_and_takes_no_names_of_services_for_settings() -> 
     assert "kind: Secret" not in _ALL
 
 
-def test_a_worker_has_room_for_the_files_that_it_copies_though_its_root_is_read_only() -> None:
+def test_a_worker_has_enough_temporary_space_for_the_files_that_it_copies() -> None:
     assert 'include "payintent.volumes"' in _TEMPLATES["worker.yaml"]
     helpers = _TEMPLATES["_helpers.tpl"]
     assert "- {name: tmp, mountPath: /tmp}" in helpers
@@ -189,19 +189,19 @@ def test_a_worker_has_room_for_the_files_that_it_copies_though_its_root_is_read_
     assert int(room_gib) * 1024**3 > _FILE_BYTES_MAX
 
 
-def test_a_pod_is_given_longer_to_end_than_the_process_takes() -> None:
+def test_the_grace_period_of_a_pod_exceeds_the_stop_time_of_a_process() -> None:
     allowed = _SCHEMA["properties"]["terminationGracePeriodSeconds"]["minimum"]
     assert _VALUES["terminationGracePeriodSeconds"] >= allowed > _STOP_WAIT_S
     assert float(_VALUES["settings"]["PAYINTENT_DRAIN_S"]) < _STOP_WAIT_S
     assert "terminationGracePeriodSeconds" in _TEMPLATES["_helpers.tpl"]
 
 
-def test_the_ingress_publishes_what_the_proxy_does() -> None:
-    server = read(page("deploy/nginx.conf")).inner("server")[-1]
+def test_the_ingress_publishes_the_same_paths_as_the_proxy() -> None:
+    server = parse(page("deploy/nginx.conf")).inner("server")[-1]
     public = [item for item in server.inner("location") if item.all("proxy_pass")]
-    wanted = {f"/{item.words[-1].lstrip('^/').split('/')[0]}" for item in public}
-    [listed] = re.findall(r"range list ((?:\"[^\"]+\" ?)+)", _TEMPLATES["ingress.yaml"])
-    assert set(re.findall(r'"([^"]+)"', listed)) == wanted
+    expected = {f"/{item.words[-1].lstrip('^/').split('/')[0]}" for item in public}
+    [paths] = re.findall(r"range list ((?:\"[^\"]+\" ?)+)", _TEMPLATES["ingress.yaml"])
+    assert set(re.findall(r'"([^"]+)"', paths)) == expected
 
 
 def test_the_chart_has_the_version_and_the_grants_of_the_service() -> None:
@@ -213,7 +213,7 @@ def test_the_chart_has_the_version_and_the_grants_of_the_service() -> None:
     assert grants.read_text() == page("deploy/database/grants.sql")
 
 
-def test_what_a_rendered_pod_must_not_be_is_found() -> None:
+def test_insecure_settings_of_a_rendered_pod_are_reported() -> None:
     assert list(findings(_HARDENED)) == []
     for right, wrong, problem in (
         ("enableServiceLinks: false", "enableServiceLinks: true", "receives service names"),
@@ -225,10 +225,10 @@ def test_what_a_rendered_pod_must_not_be_is_found() -> None:
         ("drop: [ALL]", "add: [ALL]", "has capabilities"),
         ("memory: 1Gi", "cpu: 1", "no memory limit"),
     ):
-        [found] = findings(_HARDENED.replace(right, wrong))
-        assert problem in found
-    [found] = findings("kind: Secret\nmetadata: {name: made-up}")
-    assert found == "Secret made-up contains a secret"
+        [finding] = findings(_HARDENED.replace(right, wrong))
+        assert problem in finding
+    [finding] = findings("kind: Secret\nmetadata: {name: made-up}")
+    assert finding == "Secret made-up contains a secret"
 
 
 def _check(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -242,17 +242,17 @@ def _check(tmp_path: Path, **environment: str) -> subprocess.CompletedProcess[st
     )
 
 
-def test_without_helm_the_check_says_what_it_did_not_do(tmp_path: Path) -> None:
-    done = _check(tmp_path)
-    assert done.returncode == 0
-    assert "helm is not on PATH" in done.stdout
-    assert "was not rendered" in done.stdout
+def test_the_check_reports_that_it_rendered_nothing_if_helm_is_missing(tmp_path: Path) -> None:
+    result = _check(tmp_path)
+    assert result.returncode == 0
+    assert "helm is not on PATH" in result.stdout
+    assert "was not rendered" in result.stdout
 
 
-def test_a_chart_that_helm_refuses_fails_the_check(tmp_path: Path) -> None:
+def test_the_check_fails_if_helm_refuses_the_chart(tmp_path: Path) -> None:
     helm = tmp_path / "helm"
     helm.write_text(f"#!{shutil.which('sh')}\necho no such template\nexit 1\n")
     helm.chmod(helm.stat().st_mode | stat.S_IXUSR)
-    done = _check(tmp_path, HELM=os.fspath(helm))
-    assert done.returncode == 1
-    assert "no such template" in done.stderr
+    result = _check(tmp_path, HELM=os.fspath(helm))
+    assert result.returncode == 1
+    assert "no such template" in result.stderr

@@ -27,7 +27,7 @@ _METRIC = re.compile(r"payintent_(?!sandbox\b)[a-z_]*[a-z]")
 _SETTING = re.compile(r"PAYINTENT_[A-Z_]*[A-Z]")
 _EVENTS = re.compile(r"^\| Event\b.*\n(?:\|.*\n)+", re.MULTILINE)
 _DECISIONS = sorted(ROOT.glob("docs/contribute/decisions/*.md"))
-_NAMING = ("id", "attr", "arg", "name")  # where a node of the tree has a name
+_NAMING = ("id", "attr", "arg", "name")  # attributes of a syntax tree node that can contain a name
 _BLOCK = re.compile(r"(?:^|_)blocks?(?:_|$)", re.IGNORECASE)
 _MARKDOWN = MarkdownIt("commonmark").enable("table")
 
@@ -55,7 +55,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def _texts(value: ast.expr, tree: ast.Module) -> Iterator[str]:
-    """Return the possible texts of an argument: a literal, its variable's values, or parameters."""
+    """Return the possible texts of an argument. It can be a literal, a variable or a parameter."""
     if not isinstance(value, ast.Name):
         yield from _constants(value)
         return
@@ -94,67 +94,67 @@ def _settings() -> set[str]:
     return {f"PAYINTENT_{field.upper()}" for field in Settings.model_fields}
 
 
-def _written(pages: list[Path]) -> set[str]:
+def _read_spans(pages: list[Path]) -> set[str]:
     return {span for path in pages for span in spans(path.read_text())}
 
 
-def _read_elsewhere() -> set[str]:
+def _read_other_settings() -> set[str]:
     """Return the variables that the sandbox, the tools and other files read directly."""
     places = [*ROOT.glob("payintent_sandbox/**/*.py"), *ROOT.glob("payintent/cli/*.py")]
     places += [*ROOT.glob("tools/**/*.py"), *ROOT.glob("tests/**/*.py"), ROOT / "Makefile"]
     return {item for path in places for item in _SETTING.findall(path.read_text())}
 
 
-def test_every_event_that_is_logged_as_a_warning_or_worse_is_explained() -> None:
-    explained = _written(_OPERATORS_PAGES)
+def test_every_event_that_is_logged_as_a_warning_or_above_is_explained() -> None:
+    explained = _read_spans(_OPERATORS_PAGES)
     assert sorted(_events(_ALARMING) - explained) == []
     assert len(_events(_ALARMING)) > 30
 
 
 def test_every_event_that_a_page_explains_is_logged() -> None:
-    named = {
+    names = {
         span
         for path in _OPERATORS_PAGES
         for table in _EVENTS.findall(path.read_text())
         for cells in rows(table)
         for span in spans(cells[0])
     }
-    assert len(named) > 40
-    assert sorted(named - _events(_LEVELS)) == []
+    assert len(names) > 40
+    assert sorted(names - _events(_LEVELS)) == []
 
 
 def test_every_metric_is_on_a_page_and_every_metric_on_a_page_exists() -> None:
     text = "\n".join(path.read_text() for path in PAGES)
     roles = set(re.findall(r"CREATE ROLE (\w+)", page("deploy/database/roles.sql")))
-    named = set(_METRIC.findall(prose(text))) - roles
-    counted = _metrics()
-    assert len(counted) > 20
-    assert sorted(counted - _written(_OPERATORS_PAGES)) == []
-    assert sorted(item for item in named if not _stands_for_some(item, counted)) == []
+    names = set(_METRIC.findall(prose(text))) - roles
+    metrics = _metrics()
+    assert len(metrics) > 20
+    assert sorted(metrics - _read_spans(_OPERATORS_PAGES)) == []
+    assert sorted(item for item in names if not _is_metric_or_prefix(item, metrics)) == []
 
 
-def _stands_for_some(named: str, counted: set[str]) -> bool:
-    """Return whether a name is a metric or a common prefix of several: `payintent_chain_…`."""
-    return any(item == named or item.startswith(f"{named}_") for item in counted)
+def _is_metric_or_prefix(name: str, metrics: set[str]) -> bool:
+    """Return whether a name is a metric or a prefix of metrics, such as `payintent_chain`."""
+    return any(item == name or item.startswith(f"{name}_") for item in metrics)
 
 
-def test_every_setting_is_on_the_operators_page_and_every_setting_on_a_page_exists() -> None:
-    named = {item for path in PAGES for item in _SETTING.findall(path.read_text())}
+def test_every_setting_is_on_the_settings_page_and_every_named_setting_exists() -> None:
+    names = {item for path in PAGES for item in _SETTING.findall(path.read_text())}
     settings = section(page("docs/operate/settings.md"), "## Reference")
-    shown = {cells[0].strip("`") for cells in rows(settings)}
+    on_page = {cells[0].strip("`") for cells in rows(settings)}
     bare = {f"PAYINTENT_DATABASE_{name}URL" for name in ("", "DIRECT_", "READ_")}
-    assert sorted(_settings() - shown - bare) == []
-    known = _settings() | _read_elsewhere()
-    assert sorted(named - known) == []
+    assert sorted(_settings() - on_page - bare) == []
+    existing = _settings() | _read_other_settings()
+    assert sorted(names - existing) == []
 
 
 @pytest.mark.parametrize("path", PAGES, ids=name)
-def test_every_line_with_a_pipe_is_a_row_of_a_table_with_all_its_cells(path: Path) -> None:
+def test_every_line_that_starts_with_a_pipe_is_a_complete_table_row(path: Path) -> None:
     text = path.read_text()
     assert _broken(text) == []
 
 
-def test_a_row_that_is_in_no_table_or_lacks_a_cell_is_found() -> None:
+def test_a_row_outside_a_table_or_with_a_missing_cell_is_found() -> None:
     head = "| a | b |\n|---|---|\n"
     assert _broken(f"{head}| `x|y` | 2 |\n") == ["| `x|y` | 2 |"]
     assert _broken(f"{head}| 1 2 |\n") == ["| 1 2 |"]
@@ -191,56 +191,58 @@ def _cells(line: str) -> int:
 
 def test_the_index_lists_every_decision() -> None:
     index = page("docs/contribute/decisions/README.md")
-    listed = re.findall(r"\(([a-z-]+)\.md#([a-z0-9-]+)\)", index)
+    in_index = re.findall(r"\(([a-z-]+)\.md#([a-z0-9-]+)\)", index)
     pages = {path.stem: path.read_text() for path in _DECISIONS if path.stem != "README"}
-    written = [(stem, anchor) for stem, text in pages.items() for anchor in _decision_anchors(text)]
-    assert len(written) > 45
-    assert sorted(listed) == sorted(written)
+    on_pages = [
+        (stem, anchor) for stem, text in pages.items() for anchor in _decision_anchors(text)
+    ]
+    assert len(on_pages) > 45
+    assert sorted(in_index) == sorted(on_pages)
 
 
 def _decision_anchors(text: str) -> Iterator[str]:
-    """Yield the anchors of a page's decisions, each of which starts with the decision."""
+    """Yield the anchors of a page's decisions. Fail if a section does not start with a decision."""
     for part in text.split("\n## ")[1:]:
         title, _, body = part.partition("\n")
         assert body.startswith("\n**Decision.** "), title
         yield re.sub(r"[^a-z0-9 -]", "", title.lower()).replace(" ", "-")
 
 
-def test_no_decision_says_that_something_is_yet_to_come() -> None:
+def test_no_decision_mentions_unfinished_work() -> None:
     late = re.compile(r"\bis to come\b|\byet to be (written|built)\b")
     assert [name(path) for path in _DECISIONS if late.search(path.read_text())] == []
 
 
-def test_chargeback_codes_that_nobody_has_confirmed_are_called_so_where_disputes_are() -> None:
-    told = prose(section(page("docs/operate/refunds.md"), "## Disputed money"))
-    [confirm] = [line for line in told.split(". ") if "account manager" in line]
-    assert set(re.findall(r"\b41\d\d\b", told)) == set(DISPUTES)
-    assert set(re.findall(r"\b41\d\d\b", confirm)) == {"4131", "4132"}
+def test_unconfirmed_chargeback_codes_are_marked_in_the_disputes_section() -> None:
+    text = prose(section(page("docs/operate/refunds.md"), "## Disputed money"))
+    [sentence] = [line for line in text.split(". ") if "account manager" in line]
+    assert set(re.findall(r"\b41\d\d\b", text)) == set(DISPUTES)
+    assert set(re.findall(r"\b41\d\d\b", sentence)) == {"4131", "4132"}
 
 
-def test_the_operators_page_names_every_adapter_of_a_real_gateway() -> None:
-    """The page claimed that there were none, long after some existed."""
+def test_the_run_page_names_the_adapter_of_every_real_gateway() -> None:
+    """The page used to claim that no adapter existed."""
     opening = page("docs/operate/run.md").partition("\n## ")[0]
-    [named] = re.findall(r"adapters for ([\w, ]+) implement published protocols", opening)
+    [names] = re.findall(r"adapters for ([\w, ]+) implement published protocols", opening)
     real = set(HARNESSES) - {"simulator", "gateway_contract", "test"}
-    assert {item.lower() for item in re.split(", | and ", named)} == real
+    assert {item.lower() for item in re.split(", | and ", names)} == real
 
 
-def test_only_what_reads_chains_knows_of_blocks() -> None:
-    """For the core, a chain is a gateway: see docs/contribute/decisions/chains.md."""
+def test_only_modules_that_read_chains_have_names_for_blocks() -> None:
+    """The core treats a chain as a gateway: see docs/contribute/decisions/chains.md."""
     readers = {
         ROOT / "payintent" / "onchain",
         ROOT / "payintent" / "evm",
         ROOT / "payintent" / "chains",
     }
-    knowing = {
+    modules = {
         path
         for path, tree in _trees().items()
         for folder in ("payments", "gateways", "onchain", "evm", "webhooks")
         if path.is_relative_to(ROOT / "payintent" / folder) and _names_blocks(tree)
     }
-    assert knowing
-    assert [item for item in knowing if readers.isdisjoint(item.parents)] == []
+    assert modules
+    assert [item for item in modules if readers.isdisjoint(item.parents)] == []
 
 
 def _names_blocks(tree: ast.Module) -> bool:

@@ -11,8 +11,7 @@ from pydantic_core import PydanticUndefined
 
 from payintent.cli.commands import build
 from payintent.runtime.settings import Settings
-from tests.docs.command_line import leaf as find_leaf
-from tests.docs.command_line import take_or_name, written
+from tests.docs.command_line import check_command_or_name, find_command, find_commands
 from tests.docs.reading import page, rows, section, spans
 from tools.settings_page import descriptions, render
 
@@ -30,7 +29,7 @@ _UNITS = {
 _EVENT = re.compile(r"_log\.(?:info|warning|error)\(\s*\"(\w+)\"")
 
 
-def test_the_table_of_settings_has_every_setting_in_order_with_its_default() -> None:
+def test_the_settings_table_has_every_setting_in_order_with_its_default() -> None:
     table = [(cells[0].strip("`"), cells[2].strip("`")) for cells in _settings_rows()]
     expected = [
         (_variable(name), _default(field.default)) for name, field in Settings.model_fields.items()
@@ -38,13 +37,17 @@ def test_the_table_of_settings_has_every_setting_in_order_with_its_default() -> 
     assert table == expected
 
 
-def test_the_table_of_settings_gives_the_unit_that_the_name_carries() -> None:
+def test_the_units_in_the_settings_table_match_the_names() -> None:
     for name, unit, *_ in _settings_rows():
-        wanted = [one for ending, one in _UNITS.items() if name.strip("`").lower().endswith(ending)]
-        assert not wanted or unit.partition(",")[0] == wanted[0], name
+        units = [
+            expected_unit
+            for suffix, expected_unit in _UNITS.items()
+            if name.strip("`").lower().endswith(suffix)
+        ]
+        assert not units or unit.partition(",")[0] == units[0], name
 
 
-def test_the_tables_of_settings_are_what_the_tool_writes() -> None:
+def test_the_settings_tables_match_the_output_of_the_tool() -> None:
     assert render(_SETTINGS) == _SETTINGS, "make docs"
 
 
@@ -76,37 +79,45 @@ def _default(value: Any) -> str:
     return f"{value:g}" if isinstance(value, float) else str(value) or "empty"
 
 
-def _leaves(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
+def _list_commands(command: Any, path: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
     if not hasattr(command, "commands"):
         return [path]
-    return [leaf for name, one in command.commands.items() for leaf in _leaves(one, (*path, name))]
+    return [
+        leaf
+        for name, child in command.commands.items()
+        for leaf in _list_commands(child, (*path, name))
+    ]
 
 
 _PAGES = [_COMMANDS, _REFUNDS, *(page(f"docs/operate/{name}.md") for name in _TASKS)]
 
 
-@pytest.mark.parametrize("words", [item for text in _PAGES for item in written(text)], ids=" ".join)
-def test_every_command_on_the_page_exists_and_takes_what_is_written(words: list[str]) -> None:
-    take_or_name(words)
+@pytest.mark.parametrize(
+    "words", [item for text in _PAGES for item in find_commands(text)], ids=" ".join
+)
+def test_every_command_on_the_pages_is_valid(words: list[str]) -> None:
+    check_command_or_name(words)
 
 
 def test_every_command_has_an_example_in_the_table() -> None:
-    shown = [
+    examples = [
         tuple(shlex.split(span)[1:])
         for text in (section(_COMMANDS, "## Reference"), section(_REFUNDS, "## Commands"))
         for span in spans(text)
         if span.startswith("payintent ")
     ]
-    for leaf in _leaves(typer.main.get_command(build())):
-        assert any(item[: len(leaf)] == leaf for item in shown), f"payintent {' '.join(leaf)}"
+    for command in _list_commands(typer.main.get_command(build())):
+        assert any(item[: len(command)] == command for item in examples), (
+            f"payintent {' '.join(command)}"
+        )
 
 
-def test_every_argument_and_option_of_every_command_says_what_it_is() -> None:
+def test_every_argument_and_option_of_every_command_has_a_description() -> None:
     root = typer.main.get_command(build())
-    dumb = [
-        (*leaf, parameter.name)
-        for leaf in _leaves(root)
-        for parameter in find_leaf(list(leaf))[0].params
+    undocumented = [
+        (*command, parameter.name)
+        for command in _list_commands(root)
+        for parameter in find_command(list(command))[0].params
         if not getattr(parameter, "help", None)
     ]
-    assert dumb == []
+    assert undocumented == []

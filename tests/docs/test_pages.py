@@ -18,35 +18,36 @@ _PLACE = re.compile(r"(?!(?:var|dist)/)[\w.]+(?:/[\w.]*)+|\w+\.py")
 _DEFINITION = re.compile(r"`((?:\w+/)+\w+\.py)` `(\w+)`")
 _MODULES = [item.name for item in ROOT.glob("payintent*/**/*.py")]
 
-#: Each operation goes by one route of two segments, and may be named by its own.
+#: A single route with two segments serves all operations. Pages use the path of an operation.
 _OPERATIONS = {
     ("GET" if issubclass(kind, ReadOperation) else "POST", f"/operator/{action.replace('.', '/')}")
     for action, kind in OPERATIONS.items()
 }
 
 every_page = pytest.mark.parametrize("path", PAGES, ids=name)
-_OF_TODAY = [path for path in PAGES if "decisions" not in path.parts]  # those keep their words
+#: Decisions are not updated when names change.
+_CURRENT_PAGES = [path for path in PAGES if "decisions" not in path.parts]
 
 
 @every_page
-def test_every_relative_link_leads_to_a_file_and_a_heading(path: Path) -> None:
+def test_every_relative_link_leads_to_an_existing_file_and_heading(path: Path) -> None:
     for link in links(path.read_text()):
         if link.startswith(("http://", "https://")):
             continue
-        where, _, anchor = link.partition("#")
-        target = (path.parent / where).resolve() if where else path
+        file_path, _, anchor = link.partition("#")
+        target = (path.parent / file_path).resolve() if file_path else path
         assert target.is_relative_to(ROOT), link
         assert target.exists(), link
         assert not anchor or anchor in anchors(target.read_text()), link
 
 
 @every_page
-def test_no_page_names_a_path_of_somebodys_machine(path: Path) -> None:
+def test_pages_do_not_contain_paths_of_a_developer_machine(path: Path) -> None:
     assert not _MACHINE_PATHS.search(path.read_text())
 
 
 @pytest.mark.parametrize("path", [path for path in PAGES if path.name != "CHANGELOG.md"], ids=name)
-def test_every_make_target_that_a_page_names_exists(path: Path) -> None:
+def test_every_make_target_on_a_page_exists(path: Path) -> None:
     text = path.read_text()
     code = "\n".join([*spans(text), *blocks(text, "sh")])
     makefile = page("Makefile")
@@ -56,12 +57,12 @@ def test_every_make_target_that_a_page_names_exists(path: Path) -> None:
 
 def test_every_make_target_is_in_the_list_of_commands() -> None:
     targets = set(re.findall(r"^([a-z0-9-]+):.*##", page("Makefile"), re.MULTILINE))
-    listed = set(_TARGET.findall("\n".join(spans(page("CONTRIBUTING.md")))))
-    assert sorted(targets - listed) == []
+    on_page = set(_TARGET.findall("\n".join(spans(page("CONTRIBUTING.md")))))
+    assert sorted(targets - on_page) == []
 
 
-@pytest.mark.parametrize("path", _OF_TODAY, ids=name)
-def test_every_folder_and_module_that_a_page_names_exists(path: Path) -> None:
+@pytest.mark.parametrize("path", _CURRENT_PAGES, ids=name)
+def test_every_folder_and_module_on_a_page_exists(path: Path) -> None:
     for span in spans(path.read_text()):
         if not _PLACE.fullmatch(span):
             continue
@@ -70,17 +71,17 @@ def test_every_folder_and_module_that_a_page_names_exists(path: Path) -> None:
 
 
 @every_page
-def test_every_definition_that_a_page_names_with_its_module_is_there(path: Path) -> None:
+def test_every_definition_on_a_page_exists_in_its_module(path: Path) -> None:
     for module, definition in _DEFINITION.findall(path.read_text()):
         text = (ROOT / "payintent" / module).read_text()
         assert re.search(rf"\b(?:def|class) {definition}\b", text), (module, definition)
 
 
 @every_page
-def test_every_route_that_a_page_names_is_served(path: Path) -> None:
-    served = _served()
+def test_every_route_on_a_page_exists(path: Path) -> None:
+    routes = _list_routes()
     for method, route in _ROUTE.findall(prose(path.read_text())):
-        assert (method, route) in served, (method, route)
+        assert (method, route) in routes, (method, route)
 
 
 def test_every_route_of_the_api_is_documented() -> None:
@@ -88,15 +89,15 @@ def test_every_route_of_the_api_is_documented() -> None:
         pair for item in PAGES for pair in _ROUTE.findall("\n".join(spans(item.read_text())))
     }
     pages = {route.path for route in CONSOLE_ROUTES}
-    wanted = {
+    expected = {
         (method, route)
-        for method, route in _served() - _OPERATIONS
+        for method, route in _list_routes() - _OPERATIONS
         if not route.startswith("/c/") and route not in pages
     }
-    assert wanted <= documented
+    assert expected <= documented
 
 
-def _served() -> set[tuple[str, str]]:
+def _list_routes() -> set[tuple[str, str]]:
     routes = {
         (method, re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
         for route in [*ROUTES, *OPERATOR_ROUTES]

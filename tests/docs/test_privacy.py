@@ -18,36 +18,38 @@ def _schema() -> dict[str, list[str]]:
     return {name: _COLUMN.findall(body) for name, body in _TABLE.findall(text)}
 
 
-def _classified() -> dict[str, tuple[list[str], list[str]]]:
-    """Return each table's columns on the page: columns about persons, and the others."""
+def _read_classification() -> dict[str, tuple[list[str], list[str]]]:
+    """Return each table's personal and impersonal columns on the page."""
     return {
         cells[0].strip("`"): (spans(cells[1]), spans(cells[2]))
         for cells in rows(section(_PAGE, "## Every column"))
     }
 
 
-def test_every_column_of_every_table_is_of_a_person_or_not() -> None:
-    schema, classified = _schema(), _classified()
+def test_every_column_is_classified_as_personal_or_not() -> None:
+    schema, classified = _schema(), _read_classification()
     assert sorted(classified) == sorted(schema)
     for table, columns in schema.items():
-        personal, others = classified[table]
-        assert sorted([*personal, *others]) == sorted(columns), table
+        personal, impersonal = classified[table]
+        assert sorted([*personal, *impersonal]) == sorted(columns), table
 
 
-def test_what_is_of_a_person_says_how_long_it_is_kept_and_what_for() -> None:
+def test_every_personal_column_has_a_retention_and_a_purpose() -> None:
     personal = {
-        f"{table}.{column}" for table, (columns, _) in _classified().items() for column in columns
+        f"{table}.{column}"
+        for table, (columns, _) in _read_classification().items()
+        for column in columns
     }
-    told = list(rows(section(_PAGE, "## How long data is kept")))
-    listed = [span for cells in told for span in spans(cells[0]) if "." in span]
-    assert sorted(listed) == sorted(personal)
-    assert all(len(cells) == 4 and all(cells) for cells in told)
+    table_rows = list(rows(section(_PAGE, "## How long data is kept")))
+    columns_on_page = [span for cells in table_rows for span in spans(cells[0]) if "." in span]
+    assert sorted(columns_on_page) == sorted(personal)
+    assert all(len(cells) == 4 and all(cells) for cells in table_rows)
 
 
-def test_the_times_are_those_of_the_settings() -> None:
-    found = re.findall(r"`PAYINTENT_(\w+_(?:DAYS|HOURS))` \((\d+) (days|hours)\)", _PAGE)
-    assert len(found) == 9
-    for name, number, unit in found:
+def test_the_retention_periods_match_the_settings() -> None:
+    periods = re.findall(r"`PAYINTENT_(\w+_(?:DAYS|HOURS))` \((\d+) (days|hours)\)", _PAGE)
+    assert len(periods) == 9
+    for name, number, unit in periods:
         assert Settings.model_fields[name.lower()].default == int(number), name
         assert name.endswith(unit.upper())
     assert f"until it is sent, up to {RETENTION_DAYS} days" in _PAGE

@@ -11,7 +11,12 @@ import pytest
 import yaml
 
 from payintent.cases.model import CaseKind
-from tests.docs.command_line import run_on, take, take_or_name, written
+from tests.docs.command_line import (
+    check_command,
+    check_command_or_name,
+    find_commands,
+    find_runnable_commands,
+)
 from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, spans
 from tests.docs.test_named import _calls, _constants, _events, _trees
 from tests.support.tools import tool
@@ -21,11 +26,11 @@ _PAGE = "\n".join(page(path) for path in _PATHS)
 _ALERTS = "deploy/prometheus/alerts.yaml"
 _HEADINGS = re.findall(r"^### (.+)$", prose(_PAGE), re.MULTILINE)
 _PARTS = ["Symptoms", "Impact", "Diagnose", "Fix", "Resolved"]
-_OF_OTHERS = {"up", "probe_success"}  # Prometheus's own, and the blackbox exporter's
-_TARGETS = {"job", "instance"}  # labels that Prometheus gives to everything
+_OTHER_METRICS = {"up", "probe_success"}  # metrics of Prometheus and the blackbox exporter
+_TARGET_LABELS = {"job", "instance"}  # labels that Prometheus adds to every series
 _METRIC = re.compile(r"\bpayintent_\w+")
 _SELECTOR = re.compile(r"\b([a-z_]+)\{([^}]*)\}")
-#: What an operator must be ready for, alert or not.
+#: Incidents that need a section even if they have no alert.
 _INCIDENTS = {
     "The database is unavailable",
     "The disk is full",
@@ -66,10 +71,10 @@ def _section(heading: str) -> str:
 
 
 def _line(heading: str, start: str) -> str:
-    """Return a section's text about its alerts or its drill, up to the first subsection."""
+    """Return a section's text after `Alerts:` or `Tests:`."""
     head = " ".join(_section(heading).partition("\n- **")[0].split())
-    [said] = re.findall(rf"{start}: (.*?)(?: Tests: |$)", head)
-    return said
+    [text] = re.findall(rf"{start}: (.*?)(?: Tests: |$)", head)
+    return text
 
 
 def _path(heading: str) -> str:
@@ -78,51 +83,51 @@ def _path(heading: str) -> str:
 
 
 def _anchor(heading: str) -> str:
-    [found] = anchors(f"### {heading}\n")
-    return found
+    [anchor] = anchors(f"### {heading}\n")
+    return anchor
 
 
-def test_every_alert_has_one_section_and_every_alert_on_the_page_exists() -> None:
-    led_to = [
+def test_every_alert_has_a_section_and_every_alert_on_the_page_exists() -> None:
+    on_page = [
         (name, f"{_path(heading)}#{_anchor(heading)}")
         for heading in _HEADINGS
         for name in spans(_line(heading, "Alerts"))
         if not _line(heading, "Alerts").startswith("none")
     ]
-    leading = [(rule["alert"], rule["annotations"]["runbook_url"]) for rule in _rules()]
-    assert sorted(led_to) == sorted(leading)
-    assert len(dict(leading)) == len(leading) > 30
+    in_rules = [(rule["alert"], rule["annotations"]["runbook_url"]) for rule in _rules()]
+    assert sorted(on_page) == sorted(in_rules)
+    assert len(dict(in_rules)) == len(in_rules) > 30
 
 
-def test_every_incident_kind_has_a_section_that_was_tried() -> None:
+def test_every_incident_has_a_section_and_every_section_names_existing_tests() -> None:
     assert set(_HEADINGS) >= _INCIDENTS
     for heading in _HEADINGS:
-        tried = [ROOT / span for span in spans(_line(heading, "Tests"))]
-        assert tried, heading
-        assert [str(item) for item in tried if not item.is_file()] == [], heading
+        tests = [ROOT / span for span in spans(_line(heading, "Tests"))]
+        assert tests, heading
+        assert [str(item) for item in tests if not item.is_file()] == [], heading
 
 
 @pytest.mark.parametrize("heading", _HEADINGS)
-def test_every_section_says_what_is_seen_how_bad_it_is_and_what_to_do(heading: str) -> None:
+def test_every_section_has_all_parts(heading: str) -> None:
     parts = re.findall(r"^- \*\*(.+?)\*\*: ", _section(heading), re.MULTILINE)
     assert parts == _PARTS
-    [bad] = re.findall(
+    [impact] = re.findall(
         r"^- \*\*Impact\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
     )
-    assert len(bad) > 20
+    assert len(impact) > 20
 
 
-@pytest.mark.parametrize("words", run_on(_PAGE), ids=" ".join)
-def test_every_command_of_the_runbook_is_taken_as_it_stands(words: list[str]) -> None:
-    take(words)
+@pytest.mark.parametrize("words", find_runnable_commands(_PAGE), ids=" ".join)
+def test_every_command_in_a_code_block_is_valid(words: list[str]) -> None:
+    check_command(words)
 
 
-def test_every_command_in_its_prose_exists() -> None:
-    for words in written(_PAGE):
-        take_or_name(words)
+def test_every_command_in_the_prose_exists() -> None:
+    for words in find_commands(_PAGE):
+        check_command_or_name(words)
 
 
-async def test_every_query_of_the_runbook_can_be_asked(database_url: str) -> None:
+async def test_every_query_in_the_runbook_runs(database_url: str) -> None:
     connection = await asyncpg.connect(database_url)
     queries = blocks(_PAGE, "sql")
     assert len(queries) > 3
@@ -131,35 +136,35 @@ async def test_every_query_of_the_runbook_can_be_asked(database_url: str) -> Non
     await connection.close()
 
 
-def test_every_event_that_is_to_be_seen_is_one_of_the_code() -> None:
+def test_every_event_among_the_symptoms_is_logged_by_the_code() -> None:
     logged = _events({"info", "warning", "error", "exception", "critical"})
     for heading in _HEADINGS:
-        [seen] = re.findall(
+        [symptoms] = re.findall(
             r"^- \*\*Symptoms\*\*: (.+?)(?=^- )", _section(heading), re.MULTILINE | re.DOTALL
         )
-        names = {span for span in spans(seen) if re.fullmatch(r"[a-z]+(_[a-z]+)+", span)}
-        names -= {name for name in names if name.startswith("payintent_")} | _OTHER_NAMES
+        names = {span for span in spans(symptoms) if re.fullmatch(r"[a-z]+(_[a-z]+)+", span)}
+        names -= {name for name in names if name.startswith("payintent_")} | _NO_EVENTS
         assert sorted(names - logged) == [], heading
 
 
-#: Outcomes of attempts, reasons of waiting refunds, and a field: no events.
-_OTHER_NAMES = {"http_error", "connect_error", "tls_error", "bad_answer", "no_key", "another_chain"}
-_OTHER_NAMES |= {"no_contract", "requested_by"}
+#: Attempt outcomes, refund reasons and a field. They look like events.
+_NO_EVENTS = {"http_error", "connect_error", "tls_error", "bad_answer", "no_key", "another_chain"}
+_NO_EVENTS |= {"no_contract", "requested_by"}
 
 
 @pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule["alert"])
-def test_every_alert_asks_for_metrics_and_labels_that_there_are(rule: dict[str, Any]) -> None:
-    """An alert with a mistyped name would never fire."""
+def test_every_alert_uses_existing_metrics_and_labels(rule: dict[str, Any]) -> None:
+    """If a name is mistyped, the alert never fires."""
     expression = re.sub(r'"[^"]*"', '""', rule["expr"])
     names = set(_METRIC.findall(expression))
     assert names - _labels().keys() == set()
-    assert names or _OF_OTHERS & set(re.findall(r"\w+", expression))
+    assert names or _OTHER_METRICS & set(re.findall(r"\w+", expression))
     for name, selector in _SELECTOR.findall(expression):
-        wanted = set(re.findall(r"(\w+)\s*[=!]", selector))
-        assert wanted <= _labels().get(name, set()) | _TARGETS, name
-    available = set().union(_TARGETS, *(_labels()[name] for name in names))
-    for by in re.findall(r"\bby \(([^)]*)\)", expression):
-        assert {item.strip() for item in by.split(",")} <= available
+        labels = set(re.findall(r"(\w+)\s*[=!]", selector))
+        assert labels <= _labels().get(name, set()) | _TARGET_LABELS, name
+    available = set().union(_TARGET_LABELS, *(_labels()[name] for name in names))
+    for grouping in re.findall(r"\bby \(([^)]*)\)", expression):
+        assert {item.strip() for item in grouping.split(",")} <= available
     for label in re.findall(r"\$labels\.(\w+)", str(rule["annotations"])):
         assert label in available
     for kind in re.findall(r'kind="(\w+)"', rule["expr"]):
@@ -167,46 +172,46 @@ def test_every_alert_asks_for_metrics_and_labels_that_there_are(rule: dict[str, 
 
 
 @pytest.mark.parametrize("rule", _rules(), ids=lambda rule: rule["alert"])
-def test_every_alert_says_in_words_what_it_is_and_how_urgent(rule: dict[str, Any]) -> None:
+def test_every_alert_has_a_summary_and_a_severity(rule: dict[str, Any]) -> None:
     assert rule["labels"]["severity"] in {"page", "ticket"}
     assert len(rule["annotations"]["summary"]) > 20
     assert set(rule) <= {"alert", "expr", "for", "labels", "annotations"}
 
 
-def test_what_counts_for_the_first_time_is_heard() -> None:
+def test_an_alert_on_a_counter_fires_at_its_first_event() -> None:
     """A counter with labels does not exist before its first event, which `increase` then misses.
 
-    An alert with `for` needs several events anyway.
+    If an alert has `for`, it needs several events anyway.
     """
     for rule in _rules():
         for name, window in re.findall(
             r"increase\((payintent_\w+)[^\[]*\[(\w+)\]\)\)+ > 0", rule["expr"]
         ):
-            born = rf"{name}\S* unless {name}\S* offset {window}"
-            heard = "for" in rule or not _labels()[name] or re.search(born, rule["expr"])
-            assert heard, rule["alert"]
+            first_event = rf"{name}\S* unless {name}\S* offset {window}"
+            fires = "for" in rule or not _labels()[name] or re.search(first_event, rule["expr"])
+            assert fires, rule["alert"]
 
 
-def test_the_alerts_were_tried_on_series_that_set_them_off() -> None:
-    """The rules are compared with existing alerts, and tested with Prometheus's tool."""
+def test_the_runbook_urls_in_the_alert_tests_match_the_alerts() -> None:
+    """The alerts are also tested with Prometheus's tool."""
     tests = yaml.safe_load(page("deploy/prometheus/alerts_test.yaml"))["tests"]
     texts = {rule["alert"]: rule["annotations"] for rule in _rules()}
     for case in (item for test in tests for item in test["alert_rule_test"]):
         for expected in case.get("exp_alerts", ()):
-            told = texts[case["alertname"]]
-            assert expected["exp_annotations"]["runbook_url"] == told["runbook_url"]
+            annotations = texts[case["alertname"]]
+            assert expected["exp_annotations"]["runbook_url"] == annotations["runbook_url"]
 
 
 @pytest.mark.parametrize(
     "command", [["check", "rules", "alerts.yaml"], ["test", "rules", "alerts_test.yaml"]]
 )
-def test_prometheus_takes_the_alerts_and_finds_them_loud_and_silent(command: list[str]) -> None:
-    done = subprocess.run(
+def test_prometheus_accepts_the_alerts_and_their_tests_pass(command: list[str]) -> None:
+    result = subprocess.run(
         [tool("promtool"), *command],
         cwd=ROOT / "deploy/prometheus",
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    assert "SUCCESS" in done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    assert "SUCCESS" in result.stdout

@@ -27,12 +27,12 @@ _INDENTED = re.sub(r"^ {3}", "", _PAGE, flags=re.MULTILINE)
 _WORDS = re.compile(r'"([^"]*)"|(\S+)')
 
 
-def _commands(place: str) -> list[list[str]]:
+def _commands(which: str) -> list[list[str]]:
     """Return the words of the page's commands, without redirections."""
     lines = [
         line
         for block in read_blocks(_INDENTED)
-        if block.text.startswith(f"# example: {place} installation\n")
+        if block.text.startswith(f"# example: {which} installation\n")
         for line in block.text.splitlines()[1:]
     ]
     return [
@@ -41,12 +41,12 @@ def _commands(place: str) -> list[list[str]]:
     ]
 
 
-def test_the_tables_are_those_that_the_command_prints() -> None:
+def test_the_tables_match_the_output_of_the_command() -> None:
     for table in (rate_table, kept_table):
         assert "\n".join(table(Cost(), Host())) in _PAGE
 
 
-def test_the_commands_of_a_second_installation_run_in_their_order(
+def test_the_commands_for_a_second_installation_run_in_order(
     settings: Settings, databases: Databases, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
@@ -59,46 +59,46 @@ def test_the_commands_of_a_second_installation_run_in_their_order(
     url = databases.take()
     second = Terminal(settings.model_copy(update={"database_url": url}), monkeypatch)
     monkeypatch.setenv("PAYINTENT_KEY_MARK", "b1")
-    outputs = [second.run(*words) for words in _commands("second")]
-    assert [(said.status, said.err) for said in outputs] == [(0, "")] * len(outputs)
-    assert outputs[1].out == "no differences\n"
-    for said in outputs[2:]:
-        assert re.search(r"\bsk_live_b1\w{6}_", said.out), said.out
+    results = [second.run(*words) for words in _commands("second")]
+    assert [(result.status, result.err) for result in results] == [(0, "")] * len(results)
+    assert results[1].out == "no differences\n"
+    for result in results[2:]:
+        assert re.search(r"\bsk_live_b1\w{6}_", result.out), result.out
     databases.give_back(url)
 
 
-def test_a_third_installation_is_two_blocks_that_haproxy_takes(tmp_path: Path) -> None:
+def test_haproxy_accepts_the_two_blocks_for_a_third_installation(tmp_path: Path) -> None:
     route, backend = blocks(_INDENTED, "text")
     (tmp_path / "haproxy.cfg").write_text(adapt_shipped_configuration(route, backend, tmp_path))
     [check] = [block for block in blocks(_INDENTED, "sh") if block.startswith("haproxy ")]
     words = check.partition(" && ")[0].split()
     assert words == ["haproxy", "-c", "-f", "/etc/haproxy/haproxy.cfg"]
-    done = subprocess.run(
+    result = subprocess.run(
         [tool("haproxy"), "-c", "-f", str(tmp_path / "haproxy.cfg")],
         capture_output=True,
         text=True,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
+    assert result.returncode == 0, result.stderr
     assert "use_backend c1" in (tmp_path / "haproxy.cfg").read_text()
 
 
 @pytest.mark.full
-def test_a_new_server_follows_the_old_one_and_takes_over(tmp_path: Path) -> None:
+def test_a_new_database_server_replicates_the_old_server_and_takes_over(tmp_path: Path) -> None:
     for name in ("old", "new"):
         (tmp_path / name).mkdir()
     old = Postgres(tmp_path / "old" / "data", durable=False)
     new = Postgres(tmp_path / "new" / "data", durable=False)
     [copy] = [block for block in blocks(_PAGE, "sh") if "pg_basebackup" in block]
-    behind, promote = blocks(_PAGE, "sql")
+    lag_query, promote = blocks(_PAGE, "sql")
     try:
         url = old.start()
         asyncio.run(_execute(url, "CREATE TABLE kept AS SELECT 1 AS number"))
-        _play(copy, url, tmp_path / "new" / "data")
+        _run_block(copy, url, tmp_path / "new" / "data")
         shutil.copy(tmp_path / "old" / "postgres.password", tmp_path / "new")
         new.start()
         asyncio.run(_execute(url, "INSERT INTO kept VALUES (2)"))
-        asyncio.run(_wait_until_zero(url, behind))
+        asyncio.run(_wait_until_zero(url, lag_query))
         old.stop()
         asyncio.run(_execute(new.url(), promote))
         asyncio.run(_execute(new.url(), "INSERT INTO kept VALUES (3)"))
@@ -108,8 +108,8 @@ def test_a_new_server_follows_the_old_one_and_takes_over(tmp_path: Path) -> None
         old.stop()
 
 
-def _play(block: str, url: str, data: Path) -> None:
-    """Run a block like a newcomer, then give the folder to PostgreSQL's user."""
+def _run_block(block: str, url: str, data: Path) -> None:
+    """Run a block, then change the owner of the folder to PostgreSQL's user."""
     parts = urlsplit(url)
     subprocess.run(
         ["/bin/sh", "-ec", block],

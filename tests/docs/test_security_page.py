@@ -15,27 +15,30 @@ from tests.support.fakes import FakeGateway
 from tests.support.world import Api
 
 Policies = dict[str, dict[str, str]]
-_ELSEWHERE = "https://gateway.example.com"
+_GATEWAY_ORIGIN = "https://gateway.example.com"
 
-#: Each clause of the page's row, and what the policies must say for it to be true.
+#: Each claim in the page's row, with a check whether the policies fulfill it.
 CLAUSES: dict[str, Callable[[Policies], bool]] = {
-    "scripts load only from the service": lambda of: of["plain"]["script-src"] == "'self'",
-    "on the card step, scripts also load from the gateway": (
-        lambda of: of["card step"]["script-src"] == f"'self' {_ELSEWHERE}"
+    "scripts load only from the service": lambda policies: (
+        policies["plain"]["script-src"] == "'self'"
     ),
-    "the only inline script is on the wallet step and is allowed by its hash": lambda of: (
-        of["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
+    "on the card step, scripts also load from the gateway": (
+        lambda policies: policies["card step"]["script-src"] == f"'self' {_GATEWAY_ORIGIN}"
+    ),
+    "the only inline script is on the wallet step and is allowed by its hash": lambda policies: (
+        policies["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
         and not any(
-            mark in told["script-src"]
-            for name, told in of.items()
+            mark in directives["script-src"]
+            for name, directives in policies.items()
             for mark in ("unsafe", "nonce", *(() if name == "wallet step" else ("sha",)))
         )
     ),
     "forms submit only to the service and to the gateways of the offered methods": (
-        lambda of: of["plain"]["form-action"] == "'self' http://gateway.test"
+        lambda policies: policies["plain"]["form-action"] == "'self' http://gateway.test"
     ),
-    "only the merchant's registered origins can frame the page": lambda of: (
-        (of["plain"]["frame-ancestors"], of["registered"]["frame-ancestors"]) == ("'none'", SHOP)
+    "only the merchant's registered origins can frame the page": lambda policies: (
+        (policies["plain"]["frame-ancestors"], policies["registered"]["frame-ancestors"])
+        == ("'none'", SHOP)
     ),
 }
 
@@ -49,19 +52,19 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 def _clauses() -> list[str]:
     [row] = [line for line in page("SECURITY.md").splitlines() if "| Checkout page |" in line]
-    said = row.split("|")[2].strip().split("; ")
-    assert said.pop() == "all output is escaped"  # tests/checkout/test_page.py
-    return said
+    clauses = row.split("|")[2].strip().split("; ")
+    assert clauses.pop() == "all output is escaped"  # tests/checkout/test_page.py
+    return clauses
 
 
-async def test_each_clause_on_the_buyers_page_is_what_its_policy_does(api: Api) -> None:
+async def test_each_claim_about_the_checkout_page_matches_its_policy(api: Api) -> None:
     created = await api.create()
     policies = {"plain": await policy(api, path_of(created))}
-    policies["card step"] = card_step_policy(f"{_ELSEWHERE}/element.js")
+    policies["card step"] = card_step_policy(f"{_GATEWAY_ORIGIN}/element.js")
     methods = await offer_tokens(api.world)
     payment, _ = await bill(api.world, methods["USDT"])
     policies["wallet step"] = await policy(api, f"/c/{payment.checkout_id}?lang=en")
     await profile(api, allowed_origins=[SHOP])
     policies["registered"] = await policy(api, path_of(created))
     assert _clauses() == list(CLAUSES)
-    assert [said for said, holds in CLAUSES.items() if not holds(policies)] == []
+    assert [clause for clause, holds in CLAUSES.items() if not holds(policies)] == []

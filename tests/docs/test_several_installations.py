@@ -1,4 +1,4 @@
-"""deploy/cells/haproxy.cfg: a public API host in front of two installations, on real sockets."""
+"""deploy/cells/haproxy.cfg: a public API host in front of two installations."""
 
 import asyncio
 import json
@@ -31,7 +31,7 @@ _BODY = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
 
 
 class Front:
-    """Two installations that share a public address, and a third that can join."""
+    """Two installations that share a public address, and a third installation that can join."""
 
     def __init__(self, proxy: InstallationProxy, apis: dict[str, Api]) -> None:
         self.proxy = proxy
@@ -55,7 +55,7 @@ class Front:
             return Answer(answer.status, await answer.read(), answer.headers)
 
     async def logged_calls(self, count: int) -> list[dict[str, object]]:
-        """Wait until the proxy has logged `count` requests; it logs each after its response."""
+        """Wait until the proxy has logged `count` requests, which it does after the response."""
 
         def lines() -> list[str]:
             return [line for line in self.proxy.log.splitlines() if line.startswith("{")]
@@ -77,7 +77,7 @@ async def front(settings: Settings, databases: Databases, tmp_path: Path) -> Asy
     async with AsyncExitStack() as stack:
         apis: dict[str, Api] = {}
         for mark in ("a1", "b1", "Zz"):
-            installation = _installation(settings, databases, mark)
+            installation = _serve_installation(settings, databases, mark)
             apis[mark] = await stack.enter_async_context(installation)
         ports = {mark: [urlsplit(apis[mark].base).port or 0] for mark in ("a1", "b1")}
         proxy = await stack.enter_async_context(InstallationProxy(tmp_path, ports))
@@ -87,49 +87,51 @@ async def front(settings: Settings, databases: Databases, tmp_path: Path) -> Asy
 
 
 @asynccontextmanager
-async def _installation(settings: Settings, databases: Databases, mark: str) -> AsyncIterator[Api]:
+async def _serve_installation(
+    settings: Settings, databases: Databases, mark: str
+) -> AsyncIterator[Api]:
     """Serve an installation with a separate database and merchant."""
     url = databases.take()
-    own = settings.model_copy(update={"database_url": url, "key_mark": mark})
+    own_settings = settings.model_copy(update={"database_url": url, "key_mark": mark})
     gateway = FakeGateway()
-    service = await open_service(own, {"fake": gateway})
-    async with serving_api(own, await make_world(service, gateway)) as api:
+    service = await open_service(own_settings, {"fake": gateway})
+    async with serving_api(own_settings, await make_world(service, gateway)) as api:
         yield api
     await service.close()
     databases.give_back(url)
 
 
-async def test_a_key_reaches_its_own_installation(front: Front) -> None:
-    for mark, other in (("a1", "b1"), ("b1", "a1")):
+async def test_a_request_is_routed_to_the_installation_of_its_key(front: Front) -> None:
+    for mark, other_mark in (("a1", "b1"), ("b1", "a1")):
         created = await front.create(mark)
         assert created.status == 201
         path = f"/v1/payments/{created.json['id']}"
         assert (await front.send(f"Bearer {front.key(mark)}", path)).status == 200
-        assert (await front.send(f"Bearer {front.key(other)}", path)).status == 404
+        assert (await front.send(f"Bearer {front.key(other_mark)}", path)).status == 404
     for spelling in ("bearer  {}", "BEARER {} "):
         assert (await front.send(spelling.format(front.key("b1")))).status == 200
 
 
-async def test_what_has_no_mark_of_an_installation_is_401_as_the_service_says_it(
+async def test_a_request_without_a_valid_key_gets_the_same_401_as_from_the_service(
     front: Front,
 ) -> None:
-    own = await front.apis["a1"].send("GET", "/v1/payments")
+    expected = await front.apis["a1"].send("GET", "/v1/payments")
     unknown = make_api_key("sk_live", "Zz345678", "A" * 43).text
     wrong_case = make_api_key("sk_live", "A1345678", "A" * 43).text
-    of_a1 = make_api_key("sk_live", "a1345678", "A" * 43).text
+    unknown_of_a1 = make_api_key("sk_live", "a1345678", "A" * 43).text
     for authorization in (
         *(None, "Bearer", "Basic abc", f"Bearer {unknown}", f"Bearer {wrong_case}"),
-        *(f"Bearer {of_a1}", "Bearer sk_live_a1_x", f"Bearer {front.key('a1')[:-1]}"),
+        *(f"Bearer {unknown_of_a1}", "Bearer sk_live_a1_x", f"Bearer {front.key('a1')[:-1]}"),
     ):
-        refused = await front.send(authorization)
-        assert (refused.status, refused.json) == (401, own.json), authorization
+        rejection = await front.send(authorization)
+        assert (rejection.status, rejection.json) == (401, expected.json), authorization
         for name in ("WWW-Authenticate", "Content-Type"):
-            assert refused.headers[name] == own.headers[name]
+            assert rejection.headers[name] == expected.headers[name]
     servers = Counter(call["server"] for call in await front.logged_calls(8))
     assert servers == {"unknown/<NOSRV>": 5, "a1/api1": 3}
 
 
-async def test_no_key_and_no_checkout_id_is_in_the_log(front: Front) -> None:
+async def test_keys_and_checkout_ids_are_not_logged(front: Front) -> None:
     await front.create("a1")
     unknown = make_api_key("sk_live", "Zz345678", "S" * 43).text
     await front.send(f"Bearer {unknown}", "/v1/payments?key=" + unknown)
@@ -150,7 +152,9 @@ async def test_no_key_and_no_checkout_id_is_in_the_log(front: Front) -> None:
     assert front.key("a1").rpartition("_")[2] not in text
 
 
-async def test_an_installation_that_is_down_is_503_and_the_other_goes_on(front: Front) -> None:
+async def test_an_unavailable_installation_returns_503_and_the_rest_keep_working(
+    front: Front,
+) -> None:
     front.proxy.configure({"a1": [1], **front.ports("b1")})  # nothing listens at port 1
     await front.proxy.reload()
     async with asyncio.timeout(PATIENCE_S):
@@ -161,7 +165,7 @@ async def test_an_installation_that_is_down_is_503_and_the_other_goes_on(front: 
     assert (await front.create("b1")).status == 201
 
 
-async def test_a_process_that_is_not_ready_is_passed_over(front: Front) -> None:
+async def test_a_process_that_is_not_ready_is_skipped(front: Front) -> None:
     front.proxy.configure({"a1": [1, *front.ports("a1")["a1"]]})
     await front.proxy.reload()
     async with asyncio.timeout(PATIENCE_S):
@@ -171,40 +175,40 @@ async def test_a_process_that_is_not_ready_is_passed_over(front: Front) -> None:
         assert (await front.create("a1")).status == 201
 
 
-async def test_what_has_no_idempotency_key_is_not_sent_twice(front: Front) -> None:
-    """A killed process may have handled the request: a test clock would advance twice."""
-    seen: list[str] = []
+async def test_a_request_without_an_idempotency_key_is_not_resent(front: Front) -> None:
+    """If a killed process has handled the request, a test clock would advance twice."""
+    requests: list[str] = []
 
-    async def die_over_it(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def drop_request(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         method, path, _ = (await reader.readline()).decode().split()
         if path == "/readyz":
             writer.write(b"HTTP/1.1 200 OK\r\nContent-Length: 0\r\nConnection: close\r\n\r\n")
             await writer.drain()
         else:
-            seen.append(f"{method} {path}")
+            requests.append(f"{method} {path}")
         writer.close()
 
-    server = await asyncio.start_server(die_over_it, "127.0.0.1", 0)
+    server = await asyncio.start_server(drop_request, "127.0.0.1", 0)
     async with server:
         front.proxy.configure({"a1": [server.sockets[0].getsockname()[1]]})
         await front.proxy.reload()
         async with asyncio.timeout(PATIENCE_S):
             while (await front.create("a1")).status != 502:
-                await asyncio.sleep(0.1)  # the former process may still accept a connection
-        created = len(seen)
+                await asyncio.sleep(0.1)  # the previous process may still accept a connection
+        created = len(requests)
         assert created > 1
         assert (await front.post("a1", "/v1/test/clock/advance", {"seconds": 60})).status == 502
-    assert seen[created:] == ["POST /v1/test/clock/advance"]
+    assert requests[created:] == ["POST /v1/test/clock/advance"]
 
 
-async def test_a_third_installation_joins_by_a_reload_without_a_failed_request(
+async def test_a_third_installation_joins_on_reload_without_failed_requests(
     front: Front,
 ) -> None:
     assert (await front.create("Zz")).status == 401
     has_ended = asyncio.Event()
 
     async def load(mark: str) -> list[int]:
-        """Reuse idle connections; no request is sent twice."""
+        """Reuse idle connections. No request is sent twice."""
         client = Client(Target("127.0.0.1", front.proxy.port), PATIENCE_S)
         headers = front.apis[mark].bearer()
         statuses: list[int] = []
@@ -233,7 +237,7 @@ async def test_a_third_installation_joins_by_a_reload_without_a_failed_request(
     assert {status for statuses in loads for status in statuses} == {200}
 
 
-def test_the_file_has_no_lua_and_holds_the_services_limits() -> None:
+def test_the_configuration_has_no_lua_and_matches_the_limits_of_the_service() -> None:
     text = page("deploy/cells/haproxy.cfg")
     assert "lua" not in text
     assert "expose-fd listeners" in text

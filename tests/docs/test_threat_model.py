@@ -30,26 +30,26 @@ CONTROLS = _controls()
 
 
 @pytest.mark.parametrize("row", CONTROLS, ids=lambda row: row[0])
-def test_every_control_names_its_code_and_its_test(row: list[str]) -> None:
+def test_every_control_names_existing_code_and_tests(row: list[str]) -> None:
     assert len(row) == _ROW_CELLS
     _, _, code, tests = row
-    places = _SPAN.findall(code)
-    assert places
-    for place in places:
-        assert (ROOT / place).exists() or (ROOT / "payintent" / place).exists(), place
-    named = _TEST.findall(tests)
-    assert len(named) == len(_SPAN.findall(tests)) > 0
-    for path, name in named:
+    paths = _SPAN.findall(code)
+    assert paths
+    for code_path in paths:
+        assert (ROOT / code_path).exists() or (ROOT / "payintent" / code_path).exists(), code_path
+    references = _TEST.findall(tests)
+    assert len(references) == len(_SPAN.findall(tests)) > 0
+    for path, name in references:
         text = (ROOT / path).read_text()
         assert re.search(rf"^(?:async )?def {name}\(", text, re.MULTILINE), (path, name)
 
 
-def test_there_are_borders_with_controls() -> None:
-    borders = [title for text in _PAGES for title in re.findall(r"^## (.+)$", text, re.MULTILINE)]
-    assert len(borders) > 5
+def test_there_are_several_trust_boundaries_and_many_controls() -> None:
+    headings = [title for text in _PAGES for title in re.findall(r"^## (.+)$", text, re.MULTILINE)]
+    assert len(headings) > 5
     assert len(CONTROLS) > 50
 
 
 @pytest.mark.parametrize("path", ["SECURITY.md", "README.md", "docs/contribute/architecture.md"])
-def test_it_is_found_from_where_people_look(path: str) -> None:
+def test_the_threat_model_is_linked_from_the_main_pages(path: str) -> None:
     assert any(link.endswith("threat-model.md") for link in links(page(path)))

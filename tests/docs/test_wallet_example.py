@@ -21,9 +21,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
         yield service
 
 
-async def test_the_steps_are_chosen_by_the_allowance(
-    api: Api, monkeypatch: pytest.MonkeyPatch
-) -> None:
+async def test_the_steps_depend_on_the_allowance(api: Api, monkeypatch: pytest.MonkeyPatch) -> None:
     [code] = examples(
         page("docs/integrate/stablecoins.md"), "python", "transactions that a wallet sends"
     )
@@ -32,12 +30,12 @@ async def test_the_steps_are_chosen_by_the_allowance(
     monkeypatch.setenv("API_URL", f"{api.base}/v1")
     methods = await offer_tokens(api.world, "ethereum")
     _, session = await bill(api.world, methods["USDT"])
-    shown = await asyncio.to_thread(scope["onchain"], ids.format_id(ids.SESSION, session.id))
-    amount = int(shown["amount_smallest_unit"])
+    payment = await asyncio.to_thread(scope["onchain"], ids.format_id(ids.SESSION, session.id))
+    amount = int(payment["amount_smallest_unit"])
     for allowance, kinds in (
         (0, ["approve", "pay"]),
         (1, ["approve_reset", "approve", "pay"]),
         (amount - 1, ["approve_reset", "approve", "pay"]),
         (amount, ["pay"]),
     ):
-        assert [step["kind"] for step in scope["select_steps"](shown, allowance)] == kinds
+        assert [step["kind"] for step in scope["select_steps"](payment, allowance)] == kinds

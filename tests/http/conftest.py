@@ -1,4 +1,4 @@
-"""Possible servers of merchants, for tests of outgoing requests."""
+"""Fixtures that stand for servers of merchants."""
 
 from tests.webhooks.conftest import endpoint, trap
 

@@ -8,14 +8,14 @@ from tests.support.tcp_server import TcpServer
 
 
 class FaultProxy:
-    """Forwards TCP. `cut` closes every connection and accepts no new ones; `mend` undoes it."""
+    """Forwards TCP. `cut` closes all connections and refuses new connections until `mend`."""
 
     def __init__(self, url: str) -> None:
         target = urlsplit(url)
         assert target.hostname
         self._url, self._host, self._port = target, target.hostname, target.port or 5432
         self._server = TcpServer(self._serve)
-        #: The answer to a request that holds these bytes is lost, and its connection with it.
+        #: If a request contains these bytes, its response is dropped and its connection closed.
         self.lose_answer_to: bytes | None = None
 
     @property
@@ -36,35 +36,35 @@ class FaultProxy:
         except OSError:
             writer.transport.abort()
             return
-        losing = asyncio.Event()
-        both = [
-            asyncio.create_task(self._ask(reader, to_database, losing)),
-            asyncio.create_task(_answer(from_database, writer, losing)),
+        is_lost = asyncio.Event()
+        tasks = [
+            asyncio.create_task(self._forward_requests(reader, to_database, is_lost)),
+            asyncio.create_task(_forward_responses(from_database, writer, is_lost)),
         ]
         with contextlib.suppress(asyncio.CancelledError):
-            await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        for item in both:
-            item.cancel()
-        await asyncio.gather(*both, return_exceptions=True)
-        for end in (writer, to_database):
-            end.transport.abort()
+            await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        for task in tasks:
+            task.cancel()
+        await asyncio.gather(*tasks, return_exceptions=True)
+        for peer in (writer, to_database):
+            peer.transport.abort()
 
-    async def _ask(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+    async def _forward_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_lost: asyncio.Event
     ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
                 if self.lose_answer_to is not None and self.lose_answer_to in data:
                     self.lose_answer_to = None
-                    losing.set()
+                    is_lost.set()
                 writer.write(data)
                 await writer.drain()
 
 
-async def _answer(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+async def _forward_responses(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_lost: asyncio.Event
 ) -> None:
     with contextlib.suppress(ConnectionError):
-        while (data := await reader.read(65_536)) and not losing.is_set():
+        while (data := await reader.read(65_536)) and not is_lost.is_set():
             writer.write(data)
             await writer.drain()

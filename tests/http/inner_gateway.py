@@ -40,7 +40,7 @@ async def act(
 
 
 async def inquire(side: Api) -> None:
-    """Inquire about all sessions, as if each were due."""
+    """Inquire about all sessions, as if they were due."""
     await side.world.rows("UPDATE session SET inquire_at = clock() WHERE life <> 'ended'")
     service = side.world.service
     for due in await session_store.claim_due(side.world.database, 10, 60.0, []):

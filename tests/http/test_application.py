@@ -22,8 +22,8 @@ from tests.support.routes import OPERATOR_ROUTES, ROUTES
 
 _TABLES = {"public": [*ROUTES, *PORTAL_ROUTES], "operator": OPERATOR_ROUTES}
 _METHODS = ("GET", "HEAD", "POST", "PATCH", "PUT", "DELETE", "OPTIONS", "get", "BREW")
-#: Values of a parameter, among them literals of other routes. The server has decoded the path, so
-#: an encoded slash is a slash.
+#: Parameter values, including literals of other routes. The server decodes the path, so an encoded
+#: slash is a slash.
 _VALUES = (
     *("x", "static", "test", "wallet", "payments", "x.webp", ".svg", "a/b", "", " ", "."),
     *("..", "%2F", "\n", "x\n", "\x00", "é", "{checkout_id}", "static/x"),
@@ -41,16 +41,16 @@ class _Answer:
     error: str | None = None  # raised by the application
 
     def facts(self) -> tuple[Any, ...]:
-        noted = self.scope.get("endpoint"), self.scope.get("path_params")
-        return self.status, self.headers, self.body, self.error, noted
+        routing = self.scope.get("endpoint"), self.scope.get("path_params")
+        return self.status, self.headers, self.body, self.error, routing
 
 
-async def _ask(app: ASGIApp, method: str, path: str) -> _Answer:
+async def _request(app: ASGIApp, method: str, path: str) -> _Answer:
     scope = {"type": "http", "method": method, "path": path, "headers": [], "query_string": b""}
     answer = _Answer(scope)
 
     async def receive() -> Message:
-        await asyncio.Event().wait()  # the client sends no more, and does not hang up
+        await asyncio.Event().wait()  # the client neither sends more data nor disconnects
         raise AssertionError
 
     async def send(message: Message) -> None:
@@ -84,9 +84,9 @@ def _paths(routes: Iterable[Route]) -> Iterator[str]:
         for number, _ in enumerate(path.split("/")):
             segments = path.split("/")
             yield "/".join([*segments[:number], *segments[number + 1 :]])
-            for other in ("", "x", "static"):
-                yield "/".join([*segments[:number], other, *segments[number:]])
-                yield "/".join([*segments[:number], other, *segments[number + 1 :]])
+            for literal in ("", "x", "static"):
+                yield "/".join([*segments[:number], literal, *segments[number:]])
+                yield "/".join([*segments[:number], literal, *segments[number + 1 :]])
         yield from (f"{path}/", f"{path}\n", f"{path}\n\n", f"{path}/\n", f"{path}x", path.upper())
         yield from (f"/{path}", f"{path}//", f"{path}?x", path[:-1], path[1:])
     yield from ("*", "", "/", "//", "\n", "http://localhost/v1/payments")
@@ -98,27 +98,30 @@ def _starlette(routes: list[Route]) -> Starlette:
     return app
 
 
-async def _refused(_: Request, error: Exception) -> Response:
+async def _on_http_exception(_: Request, error: Exception) -> Response:
     assert isinstance(error, HTTPException)
     return Response(error.detail, error.status_code, error.headers, "text/plain")
 
 
-async def _bug(_: Request, error: Exception) -> Response:
+async def _on_bug(_: Request, error: Exception) -> Response:
     return Response(f"bug: {error!r}", 500)
 
 
 @pytest.mark.parametrize("table", _TABLES)
-async def test_every_path_and_method_is_answered_as_starlette_answers(table: str) -> None:
+async def test_every_path_and_method_gets_the_same_response_as_from_starlette(table: str) -> None:
     routes = [_echoing(number, route) for number, route in enumerate(_TABLES[table])]
-    theirs = _starlette(routes)
-    ours = RoutedApplication(routes, {HTTPException: _refused}, _bug)
+    starlette = _starlette(routes)
+    routed = RoutedApplication(routes, {HTTPException: _on_http_exception}, _on_bug)
     statuses = set[int]()
     for path in sorted(set(_paths(routes))):
         matching = [route for route in routes if route.path_regex.match(path)]
         methods = _METHODS if matching else ("GET", "POST")
         for method in methods:
-            answer, expected = await _ask(ours, method, path), await _ask(theirs, method, path)
-            if expected.status == 405:  # Starlette lists the methods of the first route only
+            answer, expected = (
+                await _request(routed, method, path),
+                await _request(starlette, method, path),
+            )
+            if expected.status == 405:  # Starlette lists only the methods of the first route
                 allowed = set[str]().union(*(route.methods or () for route in matching))
                 expected.headers[b"allow"] = ", ".join(sorted(allowed)).encode()
             assert answer.facts() == expected.facts(), (method, path)
@@ -126,19 +129,19 @@ async def test_every_path_and_method_is_answered_as_starlette_answers(table: str
     assert statuses == {200, 404, 405}
 
 
-async def test_the_first_of_two_routes_for_a_path_is_chosen() -> None:
+async def test_the_first_matching_route_is_selected() -> None:
     templates = ("/a/{x}/c", "/a/b/{y}", "/{z}/b/c", "/a/b/c", "/a/b/{y}.{z}", "/{x}", "/a")
-    for turned in range(len(templates)):
+    for offset in range(len(templates)):
         routes = [
-            _echoing(number, Route(path, _bug, methods=["POST" if number % 3 else "GET"]))
-            for number, path in enumerate(templates[turned:] + templates[:turned])
+            _echoing(number, Route(path, _on_bug, methods=["POST" if number % 3 else "GET"]))
+            for number, path in enumerate(templates[offset:] + templates[:offset])
         ]
-        ours = RoutedApplication(routes, {HTTPException: _refused}, _bug)
+        routed = RoutedApplication(routes, {HTTPException: _on_http_exception}, _on_bug)
         for path in ("/a/b/c", "/a/b/d", "/a/x/c", "/x/b/c", "/a/b/c.d", "/a", "/b", "/a/b"):
             for method in ("GET", "POST"):
-                expected = await _ask(_starlette(routes), method, path)
-                answer = await _ask(ours, method, path)
-                assert answer.body == expected.body, (method, path, turned)
+                expected = await _request(_starlette(routes), method, path)
+                answer = await _request(routed, method, path)
+                assert answer.body == expected.body, (method, path, offset)
                 assert answer.scope.get("endpoint") is expected.scope.get("endpoint")
 
 
@@ -175,7 +178,7 @@ async def _on_failing(_: Request, error: Exception) -> Response:
     ],
     ids=repr,
 )
-async def test_errors_are_answered_as_starlette_answers_them(error: Exception) -> None:
+async def test_errors_get_the_same_response_as_from_starlette(error: Exception) -> None:
     async def fail(request: Request) -> Response:
         del request
         raise error
@@ -191,30 +194,36 @@ async def test_errors_are_answered_as_starlette_answers_them(error: Exception) -
 
     routes = [Route("/fail", fail), Route("/late", fail_late)]
     handlers = {
-        HTTPException: _refused,
+        HTTPException: _on_http_exception,
         _RefusalError: _on_refusal,
         _FailingHandlerError: _on_failing,
     }
-    ours = RoutedApplication(routes, handlers, _bug)
-    theirs = Starlette(routes=routes, exception_handlers={**handlers, Exception: _bug})
-    answer, expected = await _ask(ours, "GET", "/fail"), await _ask(theirs, "GET", "/fail")
-    # Starlette also raises a bug that it has answered; the server would log its message.
+    routed = RoutedApplication(routes, handlers, _on_bug)
+    starlette = Starlette(routes=routes, exception_handlers={**handlers, Exception: _on_bug})
+    answer, expected = (
+        await _request(routed, "GET", "/fail"),
+        await _request(starlette, "GET", "/fail"),
+    )
+    # Starlette raises the exception again after its response, and the server would log its message.
     assert (answer.status, answer.headers, answer.body) == (
         *(expected.status, expected.headers, expected.body),
     )
     assert answer.error is None
-    answer, expected = await _ask(ours, "GET", "/late"), await _ask(theirs, "GET", "/late")
+    answer, expected = (
+        await _request(routed, "GET", "/late"),
+        await _request(starlette, "GET", "/late"),
+    )
     assert (answer.status, answer.body) == (expected.status, expected.body) == (200, b"begun")
     assert answer.error is not None
     assert expected.error is not None
 
 
-async def test_an_error_after_the_answer_began_is_reported_as_a_bug_once() -> None:
+async def test_an_error_during_a_streamed_response_is_reported_once_as_a_bug() -> None:
     bugs: list[Exception] = []
 
-    async def note(request: Request, error: Exception) -> Response:
+    async def record(request: Request, error: Exception) -> Response:
         bugs.append(error)
-        return await _bug(request, error)
+        return await _on_bug(request, error)
 
     async def fail(request: Request) -> Response:
         del request
@@ -225,7 +234,7 @@ async def test_an_error_after_the_answer_began_is_reported_as_a_bug_once() -> No
 
         return StreamingResponse(pieces())
 
-    app = RoutedApplication([Route("/late", fail)], {_RefusalError: _on_refusal}, note)
-    answer = await _ask(app, "GET", "/late")
+    app = RoutedApplication([Route("/late", fail)], {_RefusalError: _on_refusal}, record)
+    answer = await _request(app, "GET", "/late")
     assert (answer.status, answer.body) == (200, b"begun")
     assert [repr(bug) for bug in bugs] == ["_RefusalError('late')"]

@@ -16,7 +16,7 @@ def _counts(holder: str) -> list[float]:
     return [REGISTRY.get_sample_value(_NAME, label) or 0 for label in labels]
 
 
-async def _fail(api: Api, path: str, prefix: str, public_id: str) -> list[float]:
+async def _fail_each_way(api: Api, path: str, prefix: str, public_id: str) -> list[float]:
     secret = "s" * api_key.SECRET_CHARS
     keys = (api_key.make_api_key(prefix, item, secret).text for item in ("0" * 8, public_id))
     holder = "operator" if prefix == api_key.OPERATOR else "merchant"
@@ -27,11 +27,11 @@ async def _fail(api: Api, path: str, prefix: str, public_id: str) -> list[float]
     return [now - then for now, then in zip(_counts(holder), before, strict=True)]
 
 
-async def test_failures_of_merchants_are_counted_by_reason_and_logged_without_the_key(
+async def test_merchant_failures_are_counted_by_reason_and_logged_without_the_key(
     api: Api, capfd: pytest.CaptureFixture[str]
 ) -> None:
     public_id = api.world.api_key.split("_")[2]
-    assert await _fail(api, "/v1/catalog", api_key.MERCHANT, public_id) == [1, 1, 1, 1]
+    assert await _fail_each_way(api, "/v1/catalog", api_key.MERCHANT, public_id) == [1, 1, 1, 1]
     logged = capfd.readouterr()
     text = logged.out + logged.err
     assert text.count("authentication_failed") == len(_REASONS)
@@ -39,7 +39,7 @@ async def test_failures_of_merchants_are_counted_by_reason_and_logged_without_th
     assert "nonsense" not in text
 
 
-async def test_failures_of_operators_are_counted_by_reason(operator: Api) -> None:
+async def test_operator_failures_are_counted_by_reason(operator: Api) -> None:
     public_id = (await operator.world.operator_token()).split("_")[1]
     path = "/operator/tax/list"
-    assert await _fail(operator, path, api_key.OPERATOR, public_id) == [1, 1, 1, 1]
+    assert await _fail_each_way(operator, path, api_key.OPERATOR, public_id) == [1, 1, 1, 1]

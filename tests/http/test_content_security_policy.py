@@ -33,12 +33,12 @@ def path_of(created: Answer, rest: str = "") -> str:
 
 async def policy(api: Api, path: str) -> dict[str, str]:
     """Fetch a page; return its policy by directive."""
-    return read(await api.send("GET", path))
+    return parse_policy(await api.send("GET", path))
 
 
-def read(answer: Answer) -> dict[str, str]:
-    [told] = answer.headers.getall("Content-Security-Policy")
-    return dict(part.partition(" ")[::2] for part in told.split("; "))
+def parse_policy(answer: Answer) -> dict[str, str]:
+    [header] = answer.headers.getall("Content-Security-Policy")
+    return dict(part.partition(" ")[::2] for part in header.split("; "))
 
 
 async def profile(api: Api, **changes: object) -> None:
@@ -46,15 +46,15 @@ async def profile(api: Api, **changes: object) -> None:
 
 
 def source_of_style(page: Answer) -> str:
-    """Hash the page's only style exactly as a browser does."""
+    """Hash the page's style as a browser does."""
     [style] = STYLE.findall(page.body)
     return f"'sha256-{b64encode(sha256(style).digest()).decode()}'"
 
 
-async def test_a_page_allows_its_own_style_and_files_and_its_gateways_forms(api: Api) -> None:
+async def test_a_page_allows_its_own_style_and_files_and_forms_to_its_gateway(api: Api) -> None:
     created = await api.create()
     page = await api.send("GET", path_of(created))
-    assert read(page) == {
+    assert parse_policy(page) == {
         "default-src": "'none'",
         "style-src": source_of_style(page),
         "img-src": "'self' data:",
@@ -68,7 +68,7 @@ async def test_a_page_allows_its_own_style_and_files_and_its_gateways_forms(api:
     assert (await policy(api, path_of(created)))["form-action"] == "'self'"
 
 
-async def test_a_page_leads_to_the_gateway_of_what_comes_next_and_to_no_older_one(
+async def test_a_page_allows_forms_only_to_the_gateway_of_the_next_action(
     api: Api,
 ) -> None:
     def elsewhere(_: object) -> SessionCreated:
@@ -80,13 +80,13 @@ async def test_a_page_leads_to_the_gateway_of_what_comes_next_and_to_no_older_on
     await select(api, created)
     await api.world.rows("UPDATE payment_method SET enabled = false")
     page = await api.send("GET", path_of(created))
-    assert read(page)["form-action"] == "'self' https://bank.test"
+    assert parse_policy(page)["form-action"] == "'self' https://bank.test"
     assert 'action="https://bank.test/pay;x?y=1" target="_top"' in page.body.decode()
     assert 'name="a" value="&#34;&lt;"' in page.body.decode()
 
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED"])
-async def test_no_page_is_kept_indexed_or_told_to_others(api: Api, status: str) -> None:
+async def test_pages_are_not_cached_indexed_or_leaked_to_other_sites(api: Api, status: str) -> None:
     created = await in_status(api, status)
     for rest in ("", "/receipt", "/qr.svg", "/return"):
         for options in ({}, {"headers": GZIP}):
@@ -100,70 +100,70 @@ async def test_no_page_is_kept_indexed_or_told_to_others(api: Api, status: str) 
             assert "Set-Cookie" not in answer.headers
 
 
-class TestOfAnApiElsewhere:
+class TestApiOnAnotherHost:
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"api_base": "https://api.pay.test/v1"})
 
-    async def test_every_page_may_ask_it_and_no_other(self, api: Api) -> None:
+    async def test_every_page_can_connect_only_to_its_own_host_and_the_api(self, api: Api) -> None:
         created = await in_status(api, "PAID")
         for rest in ("", "/receipt"):
-            asked = (await policy(api, path_of(created, rest)))["connect-src"]
-            assert asked == "'self' https://api.pay.test"
+            sources = (await policy(api, path_of(created, rest)))["connect-src"]
+            assert sources == "'self' https://api.pay.test"
         page = await api.send("GET", path_of(created))
         assert 'data-url="https://api.pay.test/v1/checkout/' in page.body.decode()
 
 
-async def test_only_a_registered_origin_frames_the_page_and_is_spoken_to(api: Api) -> None:
+async def test_only_a_registered_origin_can_embed_the_page(api: Api) -> None:
     created = await api.create()
-    asked = "?embed_origin={}&nonce=n%22%3E1"
-    own = path_of(created, asked.format("https%3A%2F%2Fshop.test"))
-    page = await api.send("GET", own)
+    query = "?embed_origin={}&nonce=n%22%3E1"
+    path = path_of(created, query.format("https%3A%2F%2Fshop.test"))
+    page = await api.send("GET", path)
     assert "<body data-embed" not in page.body.decode()
-    assert read(page)["frame-ancestors"] == "'none'"
+    assert parse_policy(page)["frame-ancestors"] == "'none'"
     await profile(api, allowed_origins=[SHOP, "https://m.shop.test"])
-    page = await api.send("GET", own)
+    page = await api.send("GET", path)
     assert f'data-embed="{SHOP}" data-nonce="n&#34;&gt;1"' in page.body.decode()
     await bring_to(api, created, "PAID")
-    for rest in (own.removeprefix(path_of(created)), "", "/receipt"):
-        framed = (await policy(api, path_of(created, rest)))["frame-ancestors"]
-        assert framed == "https://m.shop.test https://shop.test"
-    for other in ("https%3A%2F%2Fshop.test.evil", "http%3A%2F%2Fshop.test", "*", "null", "%00"):
-        page = await api.send("GET", path_of(created, asked.format(other)))
-        assert "<body data-embed" not in page.body.decode(), other
+    for rest in (path.removeprefix(path_of(created)), "", "/receipt"):
+        ancestors = (await policy(api, path_of(created, rest)))["frame-ancestors"]
+        assert ancestors == "https://m.shop.test https://shop.test"
+    for origin in ("https%3A%2F%2Fshop.test.evil", "http%3A%2F%2Fshop.test", "*", "null", "%00"):
+        page = await api.send("GET", path_of(created, query.format(origin)))
+        assert "<body data-embed" not in page.body.decode(), origin
         assert "evil" not in page.headers["Content-Security-Policy"]
 
 
-async def test_the_frame_is_kept_through_forms_links_and_redirects(api: Api) -> None:
+async def test_the_embedding_parameters_are_kept_in_forms_and_redirects(api: Api) -> None:
     await profile(api, allowed_origins=[SHOP])
     created = await api.create()
     query = "?lang=ja&embed_origin=https%3A%2F%2Fshop.test&nonce=n-1"
     page = (await api.send("GET", path_of(created, query))).body.decode()
-    kept = query.replace("&", "&amp;")
-    assert f'action="{path_of(created, "/select")}{kept}" target="_top"' in page
-    assert f'action="{path_of(created, "/cancel")}{kept}"' in page
-    assert f'name="embed_origin" value="{SHOP}"' in page  # of the form that changes the country
+    escaped_query = query.replace("&", "&amp;")
+    assert f'action="{path_of(created, "/select")}{escaped_query}" target="_top"' in page
+    assert f'action="{path_of(created, "/cancel")}{escaped_query}"' in page
+    assert f'name="embed_origin" value="{SHOP}"' in page  # in the form that changes the country
     assert 'name="nonce" value="n-1"' in page
     answer = await api.send("POST", path_of(created, f"/cancel{query}"))
     assert answer.headers["Location"] == path_of(created, query)
 
 
-def test_a_policy_holds_nothing_that_is_no_origin() -> None:
-    odd = ("https://a.test;script-src", "https://a.test x", "*", "'unsafe-inline'", "data:", "")
-    odd += ("https://a.test,b", "https://ä.test", "https://a.test\r\nX: y", "ftp://a.test")
-    told = content_security_policy(
-        frame_ancestors=odd,
-        form_targets=(*odd, "http://[::1]:8080"),
-        scripts=ScriptSources(odd, odd, (*odd, "https://*.a.test")),
+def test_a_policy_contains_only_valid_origins() -> None:
+    invalid = ("https://a.test;script-src", "https://a.test x", "*", "'unsafe-inline'", "data:", "")
+    invalid += ("https://a.test,b", "https://ä.test", "https://a.test\r\nX: y", "ftp://a.test")
+    header = content_security_policy(
+        frame_ancestors=invalid,
+        form_targets=(*invalid, "http://[::1]:8080"),
+        scripts=ScriptSources(invalid, invalid, (*invalid, "https://*.a.test")),
     )
-    assert told == (
+    assert header == (
         "default-src 'none'; style-src 'self'; img-src 'self' data:; "
         "base-uri 'none'; frame-ancestors 'none'; form-action 'self' http://[::1]:8080; "
         "script-src 'self'; connect-src 'self' https://*.a.test; frame-src "
     )
 
 
-async def test_a_buyer_who_is_blocked_is_told_no_more_than_that_and_shown_the_way_back(
+async def test_a_blocked_buyer_sees_a_return_link_but_not_the_reason(
     api: Api,
 ) -> None:
     await profile(
@@ -177,24 +177,24 @@ async def test_a_buyer_who_is_blocked_is_told_no_more_than_that_and_shown_the_wa
     rule = AddFraudRule(kind="PAYER", value="buyer-1", code="SECRET_LIST", score=97)
     await api.world.perform(rule)
     way_back = f"{SHOP}/basket?payment_id={created.json['id']}&amp;status=PENDING"
-    asked = f"?embed_origin={SHOP}&nonce=n"
+    query = f"?embed_origin={SHOP}&nonce=n"
     for method, rest in (("GET", ""), ("POST", "/select"), ("POST", "/cancel"), ("GET", "/qr.svg")):
-        page = await api.send(method, path_of(created, rest + asked))
+        page = await api.send(method, path_of(created, rest + query))
         text = page.body.decode()
         assert (page.status, page.headers["Content-Type"][:9]) == (200, "text/html"), rest
         assert 'data-result="BLOCKED"' in text
         assert 'lang="th"' in text
         assert f'href="{way_back}"' in text
         assert f'href="{SHOP}/help"' in text
-        shown = STYLE.sub(b"", page.body).decode()
+        visible = STYLE.sub(b"", page.body).decode()
         for secret in ("SECRET_LIST", "97", "PAYER", "1,590", "fds", "buyer-1"):
-            assert secret not in re.sub(r"/c/static/\w+/", "", shown), secret
+            assert secret not in re.sub(r"/c/static/\w+/", "", visible), secret
         assert page.headers.getall("Cache-Control") == ["no-store"]
-        assert read(page)["frame-ancestors"] == SHOP
+        assert parse_policy(page)["frame-ancestors"] == SHOP
         assert f'data-embed="{SHOP}"' in text
 
 
-async def test_the_pages_own_files_are_kept_for_ever_under_their_content(api: Api) -> None:
+async def test_static_files_are_cached_forever_by_their_content_hash(api: Api) -> None:
     for name, type_ in (
         ("checkout.css", "text/css"),
         ("checkout.js", "text/javascript"),
@@ -205,17 +205,17 @@ async def test_the_pages_own_files_are_kept_for_ever_under_their_content(api: Ap
     ):
         answer = await api.send("GET", static_url(name))
         assert (answer.status, answer.headers["Content-Type"]) == (200, f"{type_}; charset=utf-8")
-        kept = answer.headers.getall("Cache-Control")
-        assert kept == ["public, max-age=31536000, immutable"]
+        caching = answer.headers.getall("Cache-Control")
+        assert caching == ["public, max-age=31536000, immutable"]
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        asked = {"If-None-Match": "*", "If-Modified-Since": "Sun, 22 Nov 2037 00:00:00 GMT"}
-        assert (await api.send("GET", static_url(name), headers=asked)).status == 200
-        # A release that is being rolled out must not be kept under the name of another one.
-        other = await api.send("GET", f"/c/static/000000000000/{name}")
-        assert (other.body, other.headers["Cache-Control"]) == (answer.body, "no-store")
+        headers = {"If-None-Match": "*", "If-Modified-Since": "Sun, 22 Nov 2037 00:00:00 GMT"}
+        assert (await api.send("GET", static_url(name), headers=headers)).status == 200
+        # During a rollout, a file must not be cached under the hash of a different release.
+        old_release = await api.send("GET", f"/c/static/000000000000/{name}")
+        assert (old_release.body, old_release.headers["Cache-Control"]) == (answer.body, "no-store")
 
 
-async def test_no_other_file_is_served(api: Api) -> None:
+async def test_other_files_are_not_served(api: Api) -> None:
     mark = static_url("x").rpartition("/")[0]
     names = (
         "checkout.html",
@@ -231,7 +231,7 @@ async def test_no_other_file_is_served(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    ("accepted", "packed"),
+    ("accepted", "is_compressed"),
     [
         ("gzip", True),
         ("br;q=1.0, gzip;q=0.8, *;q=0.1", True),
@@ -243,22 +243,22 @@ async def test_no_other_file_is_served(api: Api) -> None:
         ("", False),
     ],
 )
-async def test_pages_and_files_are_packed_for_who_can_unpack_them(
-    api: Api, accepted: str, packed: bool
+async def test_pages_and_files_are_compressed_if_the_client_accepts_gzip(
+    api: Api, accepted: str, is_compressed: bool
 ) -> None:
     created = await api.create()
     api._client._auto_decompress = False
     for path in (path_of(created), static_url("checkout.js")):
         answer = await api.send("GET", path, headers={"Accept-Encoding": accepted})
-        assert (answer.headers.get("Content-Encoding") == "gzip") == packed
+        assert (answer.headers.get("Content-Encoding") == "gzip") == is_compressed
         assert "Accept-Encoding" in answer.headers["Vary"]
-        plain = gzip.decompress(answer.body) if packed else answer.body
+        plain = gzip.decompress(answer.body) if is_compressed else answer.body
         assert plain.startswith((b"<!doctype html>", b"const POLL_FIRST_MS"))
         assert int(answer.headers["Content-Length"]) == len(answer.body)
 
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED"])
-async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str) -> None:
+async def test_a_page_is_small_and_needs_few_requests(api: Api, status: str) -> None:
     metadata = {"product": {"name": "Book", "detail": "d" * 500, "vendor": "v"}, "order_id": "A-1"}
     created = await in_status(api, status) if status != "PENDING" else None
     created = created or await api.create(metadata=metadata)
@@ -268,14 +268,14 @@ async def test_a_page_weighs_little_and_needs_few_requests(api: Api, status: str
     html = STYLE.sub(b"", page)
     assert len(gzip.compress(html, 5)) <= HTML_BYTES_MAX
     assert len(gzip.compress(style, 5)) <= CSS_BYTES_MAX
-    needed = re.findall(r'(?:<script[^>]* src|<link [^>]* href|<img src)="([^"]*)"', html.decode())
-    assert len([address for address in needed if not address.startswith("data:")]) + 1 <= 5
+    urls = re.findall(r'(?:<script[^>]* src|<link [^>]* href|<img src)="([^"]*)"', html.decode())
+    assert len([address for address in urls if not address.startswith("data:")]) + 1 <= 5
 
 
 @pytest.mark.parametrize(
     "names", [["checkout.js", "offer.js", "onchain.js", "wallet.js"], ["checkout.js", "card.js"]]
 )
-async def test_the_scripts_of_a_page_weigh_little(api: Api, names: list[str]) -> None:
+async def test_the_scripts_of_a_page_are_small(api: Api, names: list[str]) -> None:
     api._client._auto_decompress = False
     answers = [await api.send("GET", static_url(name), headers=GZIP) for name in names]
     assert sum(len(answer.body) for answer in answers) <= JS_BYTES_MAX

@@ -32,5 +32,5 @@ def _request(*headers: str) -> Request:
         ([r"name=a\b"], None),
     ],
 )
-def test_a_cookie_is_read_as_it_was_set(headers: list[str], value: str | None) -> None:
+def test_a_cookie_is_read_by_name_within_the_limit(headers: list[str], value: str | None) -> None:
     assert read_cookie(_request(*headers), "name") == value

@@ -51,7 +51,7 @@ class Page(HTMLParser):
                 self.loaded.append(value or "")
 
 
-async def _read(api: Api, path: str) -> Page:
+async def _fetch_page(api: Api, path: str) -> Page:
     answer = await api.send("GET", path)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert answer.headers["Content-Security-Policy"] == POLICY
@@ -72,8 +72,8 @@ async def test_the_openapi_document_is_served_with_the_commit_of_the_installatio
 
 
 @pytest.mark.parametrize("path", PAGES)
-async def test_a_page_loads_nothing_but_its_style_and_the_search(api: Api, path: str) -> None:
-    page = await _read(api, path)
+async def test_a_page_loads_only_its_stylesheet_and_the_search_script(api: Api, path: str) -> None:
+    page = await _fetch_page(api, path)
     assert page.tags.isdisjoint({"img", "iframe", "style", "object"})
     assert page.loaded == ["data:,", "/docs/docs.css", "/docs/search.js"]
     assert {"h1", "main", "nav"} <= page.tags
@@ -83,30 +83,32 @@ async def test_a_page_loads_nothing_but_its_style_and_the_search(api: Api, path:
     assert b"@import" not in style.body
 
 
-async def test_every_link_leads_to_a_page_that_is_served_and_to_an_anchor_there(api: Api) -> None:
-    pages = {path: await _read(api, path) for path in PAGES}
+async def test_every_link_leads_to_a_published_page_and_an_existing_anchor(api: Api) -> None:
+    pages = {path: await _fetch_page(api, path) for path in PAGES}
     for path, page in pages.items():
         assert len(set(page.anchors)) == len(page.anchors), path
         for link in page.links:
             if link.startswith("https://"):
                 continue
-            where, _, anchor = link.partition("#")
-            if where in {"/openapi.yaml", "/packages/"}:
+            linked_path, _, anchor = link.partition("#")
+            if linked_path in {"/openapi.yaml", "/packages/"}:
                 continue
-            target = pages[where or path]
+            target = pages[linked_path or path]
             assert not anchor or anchor in target.anchors, (path, link)
 
 
-async def test_the_reference_has_every_operation_event_code_and_shape(api: Api) -> None:
+async def test_the_reference_has_all_operations_webhooks_error_codes_and_main_schemas(
+    api: Api,
+) -> None:
     body = (await api.send("GET", "/docs/reference")).body.decode()
-    anchors = set((await _read(api, "/docs/reference")).anchors)
+    anchors = set((await _fetch_page(api, "/docs/reference")).anchors)
     for item in (
         *read_openapi_document()["paths"].values(),
         *read_openapi_document()["webhooks"].values(),
     ):
-        for said in item.values():
-            if isinstance(said, dict):
-                assert said["operationId"] in anchors
+        for operation in item.values():
+            if isinstance(operation, dict):
+                assert operation["operationId"] in anchors
     for entry in read_openapi_document()["x-error-codes"]:
         assert f"error-{entry['code']}" in anchors
         assert entry["condition"].split("`")[0].replace("'", "&#39;")[:20] in body.replace(
@@ -116,7 +118,7 @@ async def test_the_reference_has_every_operation_event_code_and_shape(api: Api) 
         assert f"schema-{name}" in anchors
 
 
-async def test_the_guide_is_the_page_of_the_repository(api: Api) -> None:
+async def test_the_guide_is_rendered_from_the_repository(api: Api) -> None:
     body = (await api.send("GET", "/docs/integrate")).body.decode()
     assert "<h1" in body
     assert "Redirect the buyer" in body
@@ -124,7 +126,7 @@ async def test_the_guide_is_the_page_of_the_repository(api: Api) -> None:
     assert "](" not in body
 
 
-def test_a_link_to_what_is_not_served_is_plain_text_and_markup_stays_text() -> None:
+def test_links_to_unpublished_pages_and_html_are_rendered_as_text() -> None:
     contents, body = render_markdown(
         "# A\n\n## B, and C\n\n[one](operate.md#x) [two](#b-and-c) [three](https://a.example/) "
         "[four](javascript:alert(1)) [five](glossary.md#x) <script>alert(1)</script>",
@@ -138,18 +140,18 @@ def test_a_link_to_what_is_not_served_is_plain_text_and_markup_stays_text() -> N
     assert "<script" not in body
 
 
-async def test_a_page_that_is_not_there_is_404(api: Api) -> None:
+async def test_an_unknown_page_is_not_found(api: Api) -> None:
     for name in ("nothing", "frame.html", "..%2fcheckout.html", "integrate.md", "openapi.yaml"):
         answer = await api.send("GET", f"/docs/{name}")
         assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND"), name
 
 
-async def test_the_search_index_has_every_section_and_leads_to_anchors_that_exist(
+async def test_the_search_index_covers_every_page_and_has_only_existing_anchors(
     api: Api,
 ) -> None:
     answer = await api.send("GET", "/docs/search.json")
     sections = answer.json["sections"]
-    anchors = {path: (await _read(api, path)).anchors for path in PAGES}
+    anchors = {path: (await _fetch_page(api, path)).anchors for path in PAGES}
     for section in sections:
         path, _, anchor = section["url"].partition("#")
         assert not anchor or anchor in anchors[path], section

@@ -1,4 +1,4 @@
-"""The shutdown of a process: accepted connections and requests get a response first."""
+"""A process that shuts down first responds to accepted connections and requests."""
 
 import asyncio
 import json
@@ -25,7 +25,7 @@ _CLIENTS = 40
 
 
 @dataclass
-class Running:
+class DrainableServer:
     """A server in this event loop that shuts down like a process."""
 
     server: DrainingServer
@@ -52,7 +52,7 @@ class Running:
 
 
 @pytest.fixture
-async def running(settings: Settings, world: World) -> AsyncIterator[Running]:
+async def process(settings: Settings, world: World) -> AsyncIterator[DrainableServer]:
     port = free_port()
     app = app_of(settings, world.service)
     server = make_server(app, settings, "127.0.0.1", port)
@@ -60,81 +60,83 @@ async def running(settings: Settings, world: World) -> AsyncIterator[Running]:
     server.lifespan = server.config.lifespan_class(server.config)
     await server.startup()
     await server.on_tick(0)
-    yield Running(server, app, f"http://127.0.0.1:{port}", world)
+    yield DrainableServer(server, app, f"http://127.0.0.1:{port}", world)
     if server.servers[0].is_serving():
         await server.shutdown()
 
 
-async def test_a_process_that_drains_is_not_ready_and_answers_everything_else(
-    running: Running,
+async def test_a_draining_process_is_not_ready_but_serves_all_other_requests(
+    process: DrainableServer,
 ) -> None:
-    async with Wire(running.base) as kept:
-        await kept.send(running.request("/readyz"))
-        before = await kept.answer(PATIENCE_S)
+    async with Wire(process.base) as wire:
+        await wire.send(process.request("/readyz"))
+        before = await wire.answer(PATIENCE_S)
         assert before is not None
         assert (before.status, before.headers.get("connection")) == (200, None)
-        running.drain()
-        await kept.send(running.create())  # over a connection from before
-        answer = await kept.answer(PATIENCE_S)
+        process.drain()
+        await wire.send(process.create())  # over the existing connection
+        answer = await wire.answer(PATIENCE_S)
         assert answer is not None
         assert (answer.status, answer.headers["connection"]) == (201, "close")
-        assert await kept.answer(PATIENCE_S) is None
-    for request, status in ((running.create(), 201), (running.request("/readyz"), 503)):
-        async with Wire(running.base) as new:
-            await new.send(request)
-            answer = await new.answer(PATIENCE_S)
+        assert await wire.answer(PATIENCE_S) is None
+    for request, status in ((process.create(), 201), (process.request("/readyz"), 503)):
+        async with Wire(process.base) as new_wire:
+            await new_wire.send(request)
+            answer = await new_wire.answer(PATIENCE_S)
             assert answer is not None
             assert (answer.status, answer.headers["connection"]) == (status, "close")
 
 
-async def test_a_drain_closes_no_idle_connection_into_which_a_request_may_be_on_its_way(
-    running: Running,
+async def test_a_drain_does_not_close_idle_connections(
+    process: DrainableServer,
 ) -> None:
-    async with Wire(running.base) as used, Wire(running.base) as unused:
-        await used.send(running.request("/healthz"))
+    async with Wire(process.base) as used, Wire(process.base) as unused:
+        await used.send(process.request("/healthz"))
         assert await used.answer(PATIENCE_S) is not None
-        running.drain()
+        process.drain()
         for wire in (used, unused):
             await wire.settle()
             assert not wire.is_lost()
-            await wire.send(running.request("/healthz"))
+            await wire.send(process.request("/healthz"))
             answer = await wire.answer(PATIENCE_S)
             assert answer is not None
             assert answer.status == 200
 
 
-async def test_an_answer_under_way_says_that_it_is_the_connections_last(
-    running: Running, settings: Settings
+async def test_a_pending_response_closes_its_connection_during_a_drain(
+    process: DrainableServer, settings: Settings
 ) -> None:
-    locking = await asyncpg.connect(settings.database_url)
+    connection = await asyncpg.connect(settings.database_url)
     try:
-        async with Wire(running.base) as wire:
-            async with locking.transaction():
-                await locking.execute("LOCK TABLE payment IN ACCESS EXCLUSIVE MODE")
-                await wire.send(running.create())
+        async with Wire(process.base) as wire:
+            async with connection.transaction():
+                await connection.execute("LOCK TABLE payment IN ACCESS EXCLUSIVE MODE")
+                await wire.send(process.create())
                 await wait_until(
-                    lambda: running.server.server_state.tasks, "the request is under way"
+                    lambda: process.server.server_state.tasks, "the request is in progress"
                 )
-                running.drain()
+                process.drain()
             answer = await wire.answer(PATIENCE_S)
     finally:
-        await locking.close()
+        await connection.close()
     assert answer is not None
     assert (answer.status, answer.headers["connection"]) == (201, "close")
 
 
-async def test_what_was_connected_at_the_very_last_is_answered_before_the_process_ends(
-    running: Running,
+async def test_the_last_connection_gets_its_response_before_the_process_exits(
+    process: DrainableServer,
 ) -> None:
-    async with Wire(running.base) as last:
-        running.drain()
-        ending = asyncio.create_task(running.server.shutdown())
-        await wait_until(lambda: not running.server.servers[0].is_serving(), "it listens no more")
-        await last.send(running.create())
-        answer = await last.answer(PATIENCE_S)
+    async with Wire(process.base) as wire:
+        process.drain()
+        shutdown = asyncio.create_task(process.server.shutdown())
+        await wait_until(
+            lambda: not process.server.servers[0].is_serving(), "the listener is closed"
+        )
+        await wire.send(process.create())
+        answer = await wire.answer(PATIENCE_S)
         assert answer is not None
         assert answer.status == 201
-        await asyncio.wait_for(ending, PATIENCE_S)
+        await asyncio.wait_for(shutdown, PATIENCE_S)
 
 
 class _Echo(asyncio.Protocol):
@@ -146,20 +148,20 @@ class _Echo(asyncio.Protocol):
         self._transport.close()
 
 
-def _connected(port: int) -> socket.socket:
+def _connect(port: int) -> socket.socket:
     client = socket.create_connection(("127.0.0.1", port), PATIENCE_S)
     client.sendall(b"x")
     return client
 
 
-def test_a_socket_is_closed_without_a_reset_of_what_had_not_been_accepted() -> None:
-    """All clients connect and send while the loop is busy, and no request is lost."""
+def test_closing_a_socket_does_not_reset_connections_that_await_acceptance() -> None:
+    """All clients connect and send while the loop is busy. No request is lost."""
 
     async def run() -> list[bytes]:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(_Echo, "127.0.0.1", 0, backlog=_CLIENTS)
         port = server.sockets[0].getsockname()[1]
-        clients = [_connected(port) for _ in range(_CLIENTS)]  # the loop accepts none meanwhile
+        clients = [_connect(port) for _ in range(_CLIENTS)]  # the loop is busy and does not accept
         await stop_listening([server])
         answers = await asyncio.gather(
             *(asyncio.to_thread(client.recv, 1) for client in clients), return_exceptions=True
@@ -173,16 +175,16 @@ def test_a_socket_is_closed_without_a_reset_of_what_had_not_been_accepted() -> N
         assert runner.run(run()) == [b"x"] * _CLIENTS
 
 
-def test_who_connects_in_the_moment_of_the_end_is_refused_and_not_reset() -> None:
+def test_a_client_that_connects_while_the_socket_closes_is_refused_not_reset() -> None:
     async def run() -> str:
         loop = asyncio.get_running_loop()
         server = await loop.create_server(_Echo, "127.0.0.1", 0)
         port = server.sockets[0].getsockname()[1]
         closing = loop.create_task(stop_listening([server]))
-        await asyncio.sleep(0)  # new connections are held off, and the socket is still open
+        await asyncio.sleep(0)  # new connections are blocked, but the socket is still open
         assert server.is_serving()
         try:
-            (await asyncio.to_thread(_connected, port)).close()
+            (await asyncio.to_thread(_connect, port)).close()
         except ConnectionRefusedError:
             return "refused"
         finally:

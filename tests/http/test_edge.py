@@ -1,4 +1,4 @@
-"""The viewer's country counts only from a trusted proxy that knows the secret."""
+"""The viewer's country is used only if it comes from a trusted proxy with the secret."""
 
 import pytest
 
@@ -18,7 +18,9 @@ def settings(settings: Settings) -> Settings:
     )
 
 
-async def seen(api: Api, world: World, headers: dict[str, str] | list[tuple[str, str]]) -> object:
+async def read_country(
+    api: Api, world: World, headers: dict[str, str] | list[tuple[str, str]]
+) -> object:
     payment = await world.create(currency="USD", amount_text="10", include_pegged_assets=False)
     path = f"/v1/checkout/{payment.checkout_id}"
     view = (await api.send("GET", path, headers=headers)).json
@@ -26,9 +28,9 @@ async def seen(api: Api, world: World, headers: dict[str, str] | list[tuple[str,
     return view.get("suggested_country"), quotes["country"], quotes["country_source"]
 
 
-async def test_a_trusted_edge_says_where_the_viewer_is(api: Api, world: World) -> None:
+async def test_the_country_from_a_trusted_edge_is_used(api: Api, world: World) -> None:
     headers = {"CloudFront-Viewer-Country": "DE", "X-Edge-Secret": SECRET}
-    assert await seen(api, world, headers) == ("DE", "DE", "geo")
+    assert await read_country(api, world, headers) == ("DE", "DE", "geo")
 
 
 @pytest.mark.parametrize(
@@ -46,13 +48,13 @@ async def test_a_trusted_edge_says_where_the_viewer_is(api: Api, world: World) -
         [("CloudFront-Viewer-Country", "ZZ"), ("X-Edge-Secret", SECRET)],
     ],
 )
-async def test_whatever_else_says_so_is_ignored(
+async def test_a_country_from_an_untrusted_or_ambiguous_source_is_ignored(
     api: Api, world: World, headers: list[tuple[str, str]]
 ) -> None:
-    assert await seen(api, world, headers) == (None, "US", "default")
+    assert await read_country(api, world, headers) == (None, "US", "default")
 
 
-async def test_a_query_wins_over_the_edge(api: Api, world: World) -> None:
+async def test_the_query_takes_precedence_over_the_edge(api: Api, world: World) -> None:
     payment = await world.create(currency="USD", amount_text="10")
     headers = {"CloudFront-Viewer-Country": "DE", "X-Edge-Secret": SECRET}
     path = f"/v1/checkout/{payment.checkout_id}/quotes?country=FR"

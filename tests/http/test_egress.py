@@ -27,7 +27,7 @@ METADATA_AND_LINK_LOCAL = [
     "fe80::1%1",
     "febf::1",
 ]
-NEVER = [
+SPECIAL_PURPOSE = [
     *METADATA_AND_LINK_LOCAL,
     "0.0.0.0",  # noqa: S104 - Linux connects it to loopback
     "0.1.2.3",
@@ -101,7 +101,7 @@ PUBLIC = [
     "2001:4860:4860::8888",
 ]
 
-ODD_SPELLINGS = [
+UNUSUAL_NOTATIONS = [
     "0x7f.1",
     "0x7f000001",
     "2130706433",
@@ -114,7 +114,7 @@ ODD_SPELLINGS = [
     "0x",
     "127.0.0.1.",
     "8.8.8.8.",
-    "134744072",  # 8.8.8.8 has a usual form too
+    "134744072",  # 8.8.8.8
     "1.2.3.256",
     "1.2.3.4.5",
     "name.0x7f",
@@ -124,38 +124,38 @@ ODD_SPELLINGS = [
 ]
 
 
-@pytest.mark.parametrize("address", NEVER)
+@pytest.mark.parametrize("address", SPECIAL_PURPOSE)
 @pytest.mark.parametrize("sandbox", [False, True])
-def test_an_address_that_is_not_public_is_refused_even_in_the_sandbox(address, sandbox):
+def test_special_purpose_addresses_are_refused_even_in_the_sandbox(address, sandbox):
     assert find_address_refusal(address, EgressRules(sandbox=sandbox))
 
 
 @pytest.mark.parametrize("address", SANDBOX_ONLY)
-def test_loopback_and_private_addresses_pass_in_the_sandbox_alone(address):
+def test_loopback_and_private_addresses_are_allowed_only_in_the_sandbox(address):
     assert find_address_refusal(address)
     assert find_address_refusal(address, rules=EgressRules(sandbox=True)) is None
 
 
 @pytest.mark.parametrize("address", PUBLIC)
 @pytest.mark.parametrize("sandbox", [False, True])
-def test_a_public_address_passes(address, sandbox):
+def test_public_addresses_are_allowed(address, sandbox):
     assert find_address_refusal(address, EgressRules(sandbox=sandbox)) is None
 
 
-def test_there_are_vectors_enough():
-    assert len(NEVER) + len(SANDBOX_ONLY) + len(PUBLIC) >= 55
+def test_there_are_enough_test_vectors():
+    assert len(SPECIAL_PURPOSE) + len(SANDBOX_ONLY) + len(PUBLIC) >= 55
 
 
-@pytest.mark.parametrize("address", NEVER + SANDBOX_ONLY)
-def test_a_url_with_a_refused_literal_is_refused_at_once(address):
+@pytest.mark.parametrize("address", SPECIAL_PURPOSE + SANDBOX_ONLY)
+def test_a_url_with_a_refused_literal_address_is_refused(address):
     host = f"[{address}]" if ":" in address else address
     with pytest.raises(EgressRefusedError):
         check_callback_url(f"https://{host}/hook")
 
 
 @pytest.mark.parametrize("sandbox", [False, True])
-@pytest.mark.parametrize("host", ODD_SPELLINGS)
-def test_an_address_in_an_odd_spelling_is_refused(host, sandbox):
+@pytest.mark.parametrize("host", UNUSUAL_NOTATIONS)
+def test_an_address_in_an_unusual_notation_is_refused(host, sandbox):
     with pytest.raises(EgressRefusedError):
         check_callback_url(f"https://{host}/hook", EgressRules(sandbox=sandbox))
 
@@ -196,7 +196,7 @@ def test_an_address_in_an_odd_spelling_is_refused(host, sandbox):
         ("https://example.com/" + "a" * 2048, "longer"),
     ],
 )
-def test_a_url_of_a_wrong_shape_is_refused_with_its_reason(url, reason):
+def test_an_invalid_url_is_refused_with_its_reason(url, reason):
     with pytest.raises(EgressRefusedError, match=reason):
         check_callback_url(url)
 
@@ -214,11 +214,11 @@ def test_a_url_of_a_wrong_shape_is_refused_with_its_reason(url, reason):
         ("https://[2606:4700:4700:0::1111]/", "https://[2606:4700:4700::1111]/"),
     ],
 )
-def test_an_allowed_url_is_given_back_in_one_spelling(url, expected):
+def test_an_allowed_url_is_normalized(url, expected):
     assert check_callback_url(url).url == expected
 
 
-def test_the_sandbox_opens_every_port():
+def test_the_sandbox_allows_every_port_except_0():
     assert (
         check_callback_url("http://127.0.0.1:5000/hook", rules=EgressRules(sandbox=True)).port
         == 5000
@@ -228,26 +228,26 @@ def test_the_sandbox_opens_every_port():
             check_callback_url(url, EgressRules(sandbox=sandbox))
 
 
-async def test_registration_refuses_a_name_with_one_refused_address_among_its_answers():
+async def test_registration_refuses_a_name_if_any_of_its_addresses_is_refused():
     with pytest.raises(EgressRefusedError, match=r"has an address that is not allowed: private"):
         await check_callback_registration(
-            "https://example.com/", lookup=_answers("93.184.216.34", "10.0.0.1")
+            "https://example.com/", lookup=_resolve_to("93.184.216.34", "10.0.0.1")
         )
 
 
-async def test_registration_accepts_a_name_whose_addresses_are_all_public():
-    lookup = _answers("93.184.216.34", "2606:4700:4700::1111")
+async def test_registration_accepts_a_name_with_only_public_addresses():
+    lookup = _resolve_to("93.184.216.34", "2606:4700:4700::1111")
     target = await check_callback_registration("https://example.com/", lookup=lookup)
     assert (target.host, target.port) == ("example.com", 443)
 
 
-async def test_registration_says_so_when_a_name_does_not_resolve():
+async def test_registration_reports_a_name_that_does_not_resolve():
     with pytest.raises(EgressRefusedError, match=r"nowhere\.invalid cannot be resolved"):
-        await check_callback_registration("https://nowhere.invalid/", lookup=_answers())
+        await check_callback_registration("https://nowhere.invalid/", lookup=_resolve_to())
 
 
 @pytest.mark.parametrize("sandbox", [False, True])
-async def test_the_systems_own_resolver_is_checked(sandbox):
+async def test_results_of_the_system_resolver_are_checked(sandbox):
     if sandbox:
         await check_callback_registration("http://localhost:5000/", EgressRules(sandbox=sandbox))
     else:
@@ -255,50 +255,50 @@ async def test_the_systems_own_resolver_is_checked(sandbox):
             await check_callback_registration("http://localhost/", EgressRules(sandbox=sandbox))
 
 
-async def test_a_name_the_c_library_reads_as_an_address_is_checked_as_that_address():
+async def test_a_name_that_the_c_library_parses_as_an_address_is_checked_as_an_address():
     resolver = CheckedResolver()
     with pytest.raises(EgressRefusedError, match="loopback"):
         await resolver.resolve("0x7f.1")
     await resolver.close()
 
 
-async def test_a_name_that_answers_too_late_is_given_up():
-    asked = asyncio.Event()
+async def test_a_slow_lookup_times_out():
+    is_queried = asyncio.Event()
 
     async def never(_host):
-        asked.set()
+        is_queried.set()
         await asyncio.Event().wait()
         return []
 
     resolver = CheckedResolver(timeout_s=0.02, lookup=never)
     with pytest.raises(OSError, match="not resolved in time"):
         await asyncio.wait_for(resolver.resolve("slow.example"), 1)
-    assert asked.is_set()
+    assert is_queried.is_set()
     await resolver.close()
 
 
-async def test_everyone_who_waits_for_one_name_shares_one_question():
-    asked = []
+async def test_concurrent_lookups_of_a_name_share_a_query_and_its_result_is_not_cached():
+    queries = []
     answer = asyncio.Event()
 
     async def slow(host):
-        asked.append(host)
+        queries.append(host)
         await answer.wait()
         return ["93.184.216.34"]
 
     resolver = CheckedResolver(lookup=slow)
-    waiting = [asyncio.ensure_future(resolver.resolve("one.example")) for _ in range(50)]
-    while not asked:
+    lookups = [asyncio.ensure_future(resolver.resolve("one.example")) for _ in range(50)]
+    while not queries:
         await asyncio.sleep(0)
     answer.set()
-    assert all(await asyncio.gather(*waiting))
-    assert asked == ["one.example"]
+    assert all(await asyncio.gather(*lookups))
+    assert queries == ["one.example"]
     await resolver.resolve("one.example")
-    assert len(asked) == 2  # and no answer is kept
+    assert len(queries) == 2  # the result is not cached
     await resolver.close()
 
 
-async def test_a_name_that_moves_to_a_refused_address_is_never_connected_to(trap):
+async def test_no_connection_is_made_to_a_name_that_moves_to_a_refused_address(trap):
     answers = {"now": ["93.184.216.34"]}
 
     async def lookup(_host):
@@ -307,39 +307,39 @@ async def test_a_name_that_moves_to_a_refused_address_is_never_connected_to(trap
     url = "http://rebind.example:8080/hook"
     await check_callback_registration(url, lookup=lookup)
     answers["now"] = ["127.0.0.1"]
-    with pytest.raises(aiohttp.ClientConnectorDNSError) as refused:
+    with pytest.raises(aiohttp.ClientConnectorDNSError) as error:
         await _fetch(f"http://rebind.example:{trap.port}/", CheckedResolver(lookup=lookup))
-    assert isinstance(refused.value.os_error, EgressRefusedError)
+    assert isinstance(error.value.os_error, EgressRefusedError)
     assert trap.is_untouched()
 
 
-async def test_one_refused_answer_among_good_ones_keeps_us_from_all_of_them(trap):
-    # In the sandbox the trap's own address alone would pass.
+async def test_a_refused_address_of_a_name_blocks_all_its_addresses(trap):
+    # In the sandbox, the trap's address would be allowed.
     resolver = CheckedResolver(
-        rules=EgressRules(sandbox=True), lookup=_answers("127.0.0.1", "169.254.169.254")
+        rules=EgressRules(sandbox=True), lookup=_resolve_to("127.0.0.1", "169.254.169.254")
     )
     with pytest.raises(aiohttp.ClientConnectorDNSError):
         await _fetch(f"http://split.example:{trap.port}/", resolver)
     assert trap.is_untouched()
 
 
-async def test_a_literal_that_skips_the_resolver_still_gets_no_socket(trap):
-    # aiohttp asks no resolver about literals; what stops this one is the socket factory.
-    with pytest.raises(aiohttp.ClientConnectorError) as refused:
+async def test_no_socket_is_opened_to_a_literal_that_bypasses_the_resolver(trap):
+    # aiohttp does not resolve literals, so only the socket factory can refuse this address.
+    with pytest.raises(aiohttp.ClientConnectorError) as error:
         await _fetch(f"http://127.0.0.1:{trap.port}/", CheckedResolver(), open_checked_socket)
-    assert isinstance(refused.value.os_error, EgressRefusedError)
+    assert isinstance(error.value.os_error, EgressRefusedError)
     assert trap.is_untouched()
 
 
-async def test_the_trap_does_catch_what_is_let_through(trap):
-    resolver = CheckedResolver(rules=EgressRules(sandbox=True), lookup=_answers("127.0.0.1"))
+async def test_the_trap_catches_an_allowed_connection(trap):
+    resolver = CheckedResolver(rules=EgressRules(sandbox=True), lookup=_resolve_to("127.0.0.1"))
     fetch = asyncio.ensure_future(_fetch(f"http://good.example:{trap.port}/", resolver))
     await trap.catch()
     with pytest.raises(aiohttp.ClientConnectionError):
         await fetch
 
 
-def test_a_socket_is_opened_for_an_allowed_address_only():
+def test_a_socket_is_opened_only_for_an_allowed_address():
     inet = (socket.AF_INET, socket.SOCK_STREAM, socket.IPPROTO_TCP, "")
     open_checked_socket((*inet, ("127.0.0.1", 80)), rules=EgressRules(sandbox=True)).close()
     open_checked_socket((*inet, ("93.184.216.34", 80))).close()
@@ -347,7 +347,7 @@ def test_a_socket_is_opened_for_an_allowed_address_only():
         open_checked_socket((*inet, ("127.0.0.1", 80)))
 
 
-def _answers(*addresses):
+def _resolve_to(*addresses):
     async def lookup(_host):
         return list(addresses)
 

@@ -1,4 +1,4 @@
-"""Exports: page by page, one at a time per person, and complete or marked as incomplete."""
+"""Exports read page by page, run one at a time per person, and are marked if incomplete."""
 
 import asyncio
 import csv
@@ -47,7 +47,7 @@ class Rows:
 
 
 class Client:
-    """An ASGI client that reads a response, as fast as `gate` lets it."""
+    """An ASGI client that reads a response while `gate` is set."""
 
     def __init__(self, method: str = "GET") -> None:
         self.scope = {"type": "http", "method": method, "path": "/", "headers": []}
@@ -110,7 +110,7 @@ async def test_an_unknown_format_is_not_found(slots: ExportSlots) -> None:
 
 
 @pytest.mark.parametrize("rows_max", [1, PAGE_ROWS - 1, PAGE_ROWS, PAGE_ROWS + 1])
-async def test_the_last_line_of_a_long_list_says_that_rows_are_missing(
+async def test_the_last_line_of_a_truncated_export_reports_missing_rows(
     target: ExportTarget, rows_max: int
 ) -> None:
     lines = await Client().fetch(Rows(rows_max + 1).export(rows_max), target)
@@ -122,7 +122,7 @@ async def test_the_last_line_of_a_long_list_says_that_rows_are_missing(
     assert complete[-1][0] == str(rows_max)
 
 
-async def test_an_export_that_takes_too_long_says_so(
+async def test_an_export_that_takes_too_long_is_marked_as_incomplete(
     target: ExportTarget, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(exports, "DURATION_MAX_S", 0.0)
@@ -131,17 +131,19 @@ async def test_an_export_that_takes_too_long_says_so(
     assert "took longer than 0 minutes" in lines[-1][0]
 
 
-async def test_an_export_says_that_the_database_failed(target: ExportTarget) -> None:
+async def test_an_export_reports_a_database_failure(target: ExportTarget) -> None:
     rows = Rows(3 * PAGE_ROWS, fails_after=PAGE_ROWS)
     lines = await Client().fetch(rows.export(), target)
     assert len(lines) == 1 + PAGE_ROWS + 1
     assert "database was temporarily unavailable" in lines[-1][0]
-    with pytest.raises(StorageUnavailableError):  # before the first line, it is an error page
+    with pytest.raises(StorageUnavailableError):  # a failure before the first line is an error page
         await stream_export(Rows(1, fails_after=0).export(), target)
-    await Client().fetch(Rows(1).export(), target)  # and the slot is free again
+    await Client().fetch(Rows(1).export(), target)  # the slot is released
 
 
-async def test_a_person_has_one_export_at_a_time(target: ExportTarget, slots: ExportSlots) -> None:
+async def test_a_person_can_run_only_one_export_at_a_time(
+    target: ExportTarget, slots: ExportSlots
+) -> None:
     slow = Client()
     slow.gate.clear()
     running = asyncio.create_task(slow.fetch(Rows(5 * PAGE_ROWS).export(), target))
@@ -149,17 +151,17 @@ async def test_a_person_has_one_export_at_a_time(target: ExportTarget, slots: Ex
         while not slow.body:
             await asyncio.sleep(0)
     for _ in range(100):
-        with pytest.raises(RefusedError, match="still running") as refused:
+        with pytest.raises(RefusedError, match="still running") as error:
             await stream_export(Rows(1).export(), target)
-        assert refused.value.retry_after_s
-    others = ExportTarget(slots=slots, owner="somebody else")
-    assert len(await Client().fetch(Rows(1).export(), others)) == 2
+        assert error.value.retry_after_s
+    second_target = ExportTarget(slots=slots, owner="somebody else")
+    assert len(await Client().fetch(Rows(1).export(), second_target)) == 2
     slow.gate.set()
     assert len(await running) == 1 + 5 * PAGE_ROWS
     assert len(await Client().fetch(Rows(1).export(), target)) == 2
 
 
-async def test_of_a_hundred_exports_at_once_one_begins(target: ExportTarget) -> None:
+async def test_only_one_of_a_hundred_concurrent_exports_starts(target: ExportTarget) -> None:
     rows = Rows(1)
 
     async def start() -> object:
@@ -173,7 +175,7 @@ async def test_of_a_hundred_exports_at_once_one_begins(target: ExportTarget) -> 
     assert rows.pages_read == 1
 
 
-async def test_a_slow_reader_reads_no_page_ahead_and_holds_no_query(
+async def test_an_export_to_a_slow_client_does_not_read_ahead_or_hold_a_query(
     target: ExportTarget, slots: ExportSlots
 ) -> None:
     slow, rows = Client(), Rows(5 * PAGE_ROWS)
@@ -189,10 +191,10 @@ async def test_a_slow_reader_reads_no_page_ahead_and_holds_no_query(
     slow.has_left.set()
     await running
     assert rows.pages_read == 1
-    await stream_export(Rows(1).export(), target)  # the slot is free
+    await stream_export(Rows(1).export(), target)  # the slot is released
 
 
-async def test_exports_together_run_few_queries(slots: ExportSlots) -> None:
+async def test_concurrent_exports_run_a_limited_number_of_queries(slots: ExportSlots) -> None:
     running, most = 0, 0
 
     async def read_page(last: int | None, limit: int) -> list[int]:
@@ -221,14 +223,14 @@ async def test_exports_together_run_few_queries(slots: ExportSlots) -> None:
     assert most == 4
 
 
-async def test_a_head_request_reads_one_page(target: ExportTarget) -> None:
+async def test_a_head_request_reads_a_single_page(target: ExportTarget) -> None:
     client, rows = Client("HEAD"), Rows(5 * PAGE_ROWS)
     assert await client.fetch(rows.export(), target) == []
     assert rows.pages_read == 1
-    await stream_export(Rows(1).export(), target)  # the slot is free
+    await stream_export(Rows(1).export(), target)  # the slot is released
 
 
-async def test_a_slot_that_was_never_released_is_free_after_a_while() -> None:
+async def test_a_slot_that_is_never_released_expires() -> None:
     now = 0.0
     slots = ExportSlots(lambda: now)
     lost = slots.claim("dee")
@@ -243,8 +245,8 @@ async def test_a_slot_that_was_never_released_is_free_after_a_while() -> None:
     slots.claim("dee")
 
 
-async def test_memory_holds_one_page(target: ExportTarget) -> None:
-    """A page can be garbage-collected before the page after the next one is read."""
+async def test_memory_holds_at_most_two_pages(target: ExportTarget) -> None:
+    """A page can be garbage-collected when the next page has been read."""
     alive: list[int] = []
 
     class Row:

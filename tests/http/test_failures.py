@@ -1,4 +1,4 @@
-"""The responses of the API and pages to each kind of failure: status, retry time and text."""
+"""The response of each interface if a handler fails: its status, retry delay and text."""
 
 from collections.abc import Awaitable, Callable
 
@@ -26,13 +26,13 @@ from payintent.portal.visits import portal_page
 from payintent.runtime.encryption import EncryptionKeyError
 
 Handler = Callable[[Request], Awaitable[Response]]
-_SOON = frozenset("12345")
+_RETRY_DELAYS = frozenset("12345")
 _LIMITED = RefusedError(ErrorCode.RATE_LIMITED, "slow down", retry_after_s=7)
 _UNKNOWN = RefusedError(ErrorCode.CHECKOUT_NOT_FOUND, "no such checkout")
-#: By the exception: the status, `Retry-After`, and the events in the log.
-_ANSWERS: tuple[tuple[Exception, int, frozenset[str], list[str]], ...] = (
-    (StorageUnavailableError("gone"), 503, _SOON, ["storage_down"]),
-    (StorageFullError("full"), 503, _SOON, ["storage_down"]),
+#: Each exception with its status, `Retry-After`, and the logged events.
+_FAILURES: tuple[tuple[Exception, int, frozenset[str], list[str]], ...] = (
+    (StorageUnavailableError("gone"), 503, _RETRY_DELAYS, ["storage_down"]),
+    (StorageFullError("full"), 503, _RETRY_DELAYS, ["storage_down"]),
     (LockTimeoutError(), 409, frozenset("1"), []),
     (InvalidTextError(), 400, frozenset(), []),
     (BodyTooLargeError(), 413, frozenset(), []),
@@ -41,7 +41,7 @@ _ANSWERS: tuple[tuple[Exception, int, frozenset[str], list[str]], ...] = (
     (_UNKNOWN, 404, frozenset(), []),
     (RuntimeError("secret row"), 500, frozenset(), ["bug"]),
 )
-_WORDS: dict[str, tuple[str, ...]] = {
+_MESSAGES: dict[str, tuple[str, ...]] = {
     "api": (
         *("the service is temporarily unavailable", "the service is temporarily unavailable"),
         *("another request is changing the same data", "text that is not valid JSON or Unicode"),
@@ -66,7 +66,7 @@ _WORDS: dict[str, tuple[str, ...]] = {
     ),
     "checkout": ("",) * 9,
 }
-_PAGES: dict[str, Callable[[Handler], Handler]] = {
+_INTERFACES: dict[str, Callable[[Handler], Handler]] = {
     "api": lambda handler: handler,
     "console": console_page,
     "portal": portal_page,
@@ -74,11 +74,13 @@ _PAGES: dict[str, Callable[[Handler], Handler]] = {
 }
 
 
-async def _answer(face: str, failure: Exception) -> tuple[int, dict[bytes, bytes], str]:
+async def _respond(interface: str, failure: Exception) -> tuple[int, dict[bytes, bytes], str]:
     async def fail(_: Request) -> Response:
         raise failure
 
-    app = RoutedApplication([Route("/c/{checkout_id}", _PAGES[face](fail))], HANDLERS, on_bug)
+    app = RoutedApplication(
+        [Route("/c/{checkout_id}", _INTERFACES[interface](fail))], HANDLERS, on_bug
+    )
     app.state.refusals = RefusalLog()
     head: Message = {}
     body = b""
@@ -105,28 +107,30 @@ async def _answer(face: str, failure: Exception) -> tuple[int, dict[bytes, bytes
     return head["status"], dict(head["headers"]), body.decode()
 
 
-@pytest.mark.parametrize("number", range(len(_ANSWERS)))
-@pytest.mark.parametrize("face", _PAGES)
-async def test_every_face_answers_a_failure_alike_in_its_own_words(face: str, number: int) -> None:
-    failure, status, retry_after, events = _ANSWERS[number]
+@pytest.mark.parametrize("number", range(len(_FAILURES)))
+@pytest.mark.parametrize("interface", _INTERFACES)
+async def test_every_interface_reports_a_failure_with_the_same_status_and_its_own_message(
+    interface: str, number: int
+) -> None:
+    failure, status, retry_after, events = _FAILURES[number]
     with capture_logs() as logs:
-        answered, headers, body = await _answer(face, failure)
-    assert answered == status
-    again = headers.get(b"retry-after", b"").decode()
-    assert again in retry_after if retry_after else not again
-    assert _WORDS[face][number] in body
+        actual_status, headers, body = await _respond(interface, failure)
+    assert actual_status == status
+    actual_delay = headers.get(b"retry-after", b"").decode()
+    assert actual_delay in retry_after if retry_after else not actual_delay
+    assert _MESSAGES[interface][number] in body
     assert "secret row" not in body
     is_json = headers[b"content-type"] == b"application/json"
-    assert is_json is (face == "api")
+    assert is_json is (interface == "api")
     assert [line["event"] for line in logs if line["event"] in _EVENTS] == events
 
 
 _EVENTS = frozenset({"storage_down", "sealed_unreadable", "bug"})
-#: Whether a buyer is offered to try again, by the exception.
-_AGAIN = (True, True, True, True, False, False, True, False, True)
+#: For each exception, whether the checkout offers a retry.
+_OFFERS_RETRY = (True, True, True, True, False, False, True, False, True)
 
 
-@pytest.mark.parametrize("number", range(len(_ANSWERS)))
-async def test_a_buyer_may_try_again_unless_that_cannot_help(number: int) -> None:
-    _, _, body = await _answer("checkout", _ANSWERS[number][0])
-    assert ('href="/c/cs_1' in body) is _AGAIN[number]
+@pytest.mark.parametrize("number", range(len(_FAILURES)))
+async def test_the_checkout_offers_a_retry_unless_a_retry_cannot_help(number: int) -> None:
+    _, _, body = await _respond("checkout", _FAILURES[number][0])
+    assert ('href="/c/cs_1' in body) is _OFFERS_RETRY[number]

@@ -16,7 +16,7 @@ from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
 
-_ANY_TEXT = st.text(st.characters(), max_size=40)  # surrogates and NUL too
+_ANY_TEXT = st.text(st.characters(), max_size=40)  # including surrogates and NUL
 _VALUES = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | _ANY_TEXT,
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_ANY_TEXT, inner, max_size=4),
@@ -35,19 +35,19 @@ _FIELDS: dict[str, st.SearchStrategy[Any]] = {
     "return_url": _ANY_TEXT | _VALUES,
     "cancel_url": _ANY_TEXT.map(lambda text: f"https://shop.example.com/{text}") | _VALUES,
 }
-#: Bodies that differ from a good one in a few fields, so that many get far.
-_CHANGED = st.fixed_dictionaries({}, optional=_FIELDS).map(lambda changes: BODY | changes)
+#: Valid bodies with a few changed fields, so that many reach the later checks.
+_CHANGED_BODIES = st.fixed_dictionaries({}, optional=_FIELDS).map(lambda changes: BODY | changes)
 _ENCODED = st.builds(
     lambda value, ascii_only: json.dumps(value, ensure_ascii=ascii_only).encode(
         errors="surrogatepass"
     ),
-    _CHANGED | _VALUES,
+    _CHANGED_BODIES | _VALUES,
     st.booleans(),
 )
 
 
 @st.composite
-def _cut_and_pasted(draw: st.DrawFn) -> bytes:
+def _corrupted_bodies(draw: st.DrawFn) -> bytes:
     """A valid body with inserted, removed or changed bytes."""
     body = bytearray(json.dumps(BODY | {"metadata": {"a": [1, "é\\u0000"]}}).encode())
     for _ in range(draw(st.integers(1, 4))):
@@ -56,12 +56,12 @@ def _cut_and_pasted(draw: st.DrawFn) -> bytes:
     return bytes(body)
 
 
-_BODIES = _ENCODED | _cut_and_pasted() | st.binary(max_size=200)
+_BODIES = _ENCODED | _corrupted_bodies() | st.binary(max_size=200)
 
 
-async def test_no_body_is_a_fault_of_ours(api: Api) -> None:
+async def test_no_body_causes_an_internal_error(api: Api) -> None:
     loop = asyncio.get_running_loop()
-    seen: set[int] = set()
+    statuses: set[int] = set()
 
     @settings(
         max_examples=300,
@@ -73,22 +73,22 @@ async def test_no_body_is_a_fault_of_ours(api: Api) -> None:
     @example(body=json.dumps(BODY).encode())
     @example(body=json.dumps(BODY | {"amount": "-1"}).encode())
     @example(body=b"{")
-    def answered(body: bytes) -> None:
+    def check_response(body: bytes) -> None:
         # Hypothesis runs in a thread, and the service in this loop.
         answer = asyncio.run_coroutine_threadsafe(post(api, body), loop).result(20)
-        seen.add(answer.status)
+        statuses.add(answer.status)
         if answer.status == 201:
-            asyncio.run_coroutine_threadsafe(_readable(api, answer), loop).result(20)
+            asyncio.run_coroutine_threadsafe(_check_readable(api, answer), loop).result(20)
         else:
             assert answer.status in {400, 422}, answer.body
             assert set(answer.json) == {"code", "message"}
             assert answer.json["code"] in set(ErrorCode)
 
-    await asyncio.to_thread(answered)
-    assert seen == {201, 400, 422}
+    await asyncio.to_thread(check_response)
+    assert statuses == {201, 400, 422}
 
 
-async def _readable(api: Api, created: Answer) -> None:
+async def _check_readable(api: Api, created: Answer) -> None:
     """Merchants and buyers can read every accepted payment."""
     checkout_id = created.body.partition(b'"checkout_id":"')[2][:19].decode()
     payment_id = created.body.partition(b'"id":"')[2][:26].decode()

@@ -1,4 +1,4 @@
-"""HTTP connections: limits of headers and time, malformed HTTP, and request smuggling."""
+"""HTTP connections: header limits, timeouts, malformed HTTP, and request smuggling."""
 
 import asyncio
 from uuid import uuid4
@@ -63,26 +63,26 @@ _SMUGGLED = {
 }
 
 
-async def test_requests_that_two_servers_could_read_differently_are_refused_whole(api: Api) -> None:
-    told = {}
+async def test_requests_with_ambiguous_framing_are_refused(api: Api) -> None:
+    statuses = {}
     for name, (headers, body) in _SMUGGLED.items():
         async with Wire(api.base) as wire:
             await wire.send(_create(api, headers + b"\r\n", body + _SECOND))
-            told[name] = [answer.status for answer in await wire.answers()]
-    assert told == {name: [400] for name in _SMUGGLED}
+            statuses[name] = [answer.status for answer in await wire.answers()]
+    assert statuses == {name: [400] for name in _SMUGGLED}
     assert await count(api) == 0
 
 
-async def test_bare_line_feeds_end_no_header(api: Api) -> None:
-    sent = _create(api, b"Content-Length: " + _LENGTH + b"\r\n", _BODY).replace(b"\r\n", b"\n")
-    answer = await exchange(api.base, sent + _SECOND)
+async def test_a_request_with_bare_line_feeds_is_refused(api: Api) -> None:
+    request = _create(api, b"Content-Length: " + _LENGTH + b"\r\n", _BODY).replace(b"\r\n", b"\n")
+    answer = await exchange(api.base, request + _SECOND)
     assert answer is not None
     assert answer.status == 400
     assert await count(api) == 0
 
 
 @pytest.mark.parametrize(
-    "sent",
+    "data",
     [
         b"\x16\x03\x01\x02\x00\x01\x00\x01\xfc\x03\x03\r\n\r\n",
         b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n",
@@ -94,8 +94,8 @@ async def test_bare_line_feeds_end_no_header(api: Api) -> None:
     ],
     ids=["TLS", "HTTP/2", "bytes in path", "space in path", "HTTP/3.7", "CONNECT", "garbage"],
 )
-async def test_malformed_http_is_answered_in_our_own_words(api: Api, sent: bytes) -> None:
-    answer = await exchange(api.base, sent)
+async def test_malformed_http_gets_a_json_error(api: Api, data: bytes) -> None:
+    answer = await exchange(api.base, data)
     assert answer is not None
     assert answer.status == 400
     assert answer.json == {"code": "BAD_REQUEST", "message": "malformed HTTP request"}
@@ -128,7 +128,7 @@ async def test_malformed_http_is_answered_in_our_own_words(api: Api, sent: bytes
     ],
     ids=str,
 )
-async def test_a_request_that_names_no_host_or_two_is_refused(
+async def test_a_request_without_exactly_one_valid_host_is_refused(
     api: Api, line: bytes, headers: list[bytes]
 ) -> None:
     answer = await exchange(api.base, b"\r\n".join([line, *headers, b"", b""]) + _SECOND)
@@ -150,7 +150,7 @@ async def test_a_request_that_names_no_host_or_two_is_refused(
     ],
     ids=str,
 )
-async def test_a_host_that_is_clear_is_accepted_in_each_of_its_forms(
+async def test_every_valid_form_of_a_host_is_accepted(
     api: Api, line: bytes, headers: list[bytes]
 ) -> None:
     answer = await exchange(api.base, b"\r\n".join([line, *headers, b"", b""]))
@@ -158,14 +158,14 @@ async def test_a_host_that_is_clear_is_accepted_in_each_of_its_forms(
     assert answer.status == 200
 
 
-async def test_headers_have_at_most_32_kib(api: Api) -> None:
+async def test_headers_are_limited_to_32_kib(api: Api) -> None:
     for size, status in ((31 * _KIB, 200), (33 * _KIB, 431)):
-        for sent in (
+        for request in (
             _HEALTH + b"X: " + b"a" * size + b"\r\n\r\n",
             _HEALTH + b"X: a\r\n" * (size // 6) + b"\r\n",
             b"GET /healthz?" + b"a" * size + b" HTTP/1.1\r\nHost: x\r\n\r\n",
         ):
-            answer = await exchange(api.base, sent)
+            answer = await exchange(api.base, request)
             assert answer is not None
             assert answer.status == status
             if status == 431:
@@ -173,7 +173,7 @@ async def test_headers_have_at_most_32_kib(api: Api) -> None:
                 assert answer.headers["x-request-id"]
 
 
-async def test_headers_that_drip_are_counted_too(api: Api) -> None:
+async def test_headers_that_arrive_in_pieces_count_against_the_limit(api: Api) -> None:
     async with Wire(api.base) as wire:
         await wire.send(_HEALTH)
         answering = asyncio.create_task(wire.answer())
@@ -200,7 +200,9 @@ async def test_the_next_request_on_a_connection_has_the_same_limits(api: Api) ->
 @pytest.mark.parametrize(
     "endless", [b"0\r\nX: ", b"5;", b"00000000"], ids=["trailer", "extension", "size"]
 )
-async def test_what_is_neither_header_nor_body_has_an_end_too(api: Api, endless: bytes) -> None:
+async def test_trailers_chunk_extensions_and_chunk_sizes_are_limited(
+    api: Api, endless: bytes
+) -> None:
     async with Wire(api.base) as wire:
         await wire.send(_create(api, b"Transfer-Encoding: chunked\r\n", endless))
         piece = (b"0" if endless[0:2] == b"00" else b"a") * 16 * _KIB
@@ -212,7 +214,7 @@ async def test_what_is_neither_header_nor_body_has_an_end_too(api: Api, endless:
     assert await count(api) == 0
 
 
-async def test_a_body_in_chunks_of_one_byte_is_no_attack(api: Api) -> None:
+async def test_a_body_in_one_byte_chunks_is_accepted(api: Api) -> None:
     body = document(x='"' + "x" * 60_000 + '"')
     pieces = b"".join(b"1\r\n%c\r\n" % byte for byte in body) + b"0\r\n\r\n"
     answer = await exchange(api.base, _create(api, b"Transfer-Encoding: chunked\r\n", pieces))
@@ -220,12 +222,12 @@ async def test_a_body_in_chunks_of_one_byte_is_no_attack(api: Api) -> None:
     assert answer.status == 201
 
 
-async def test_headers_that_take_too_long_are_cut_off(api: Api) -> None:
+async def test_headers_that_take_too_long_time_out(api: Api) -> None:
     answer = await exchange(api.base, _HEALTH)
     assert answer is not None
     assert (answer.status, answer.json["code"]) == (408, "BAD_REQUEST")
     async with Wire(api.base) as silent:
-        assert await silent.answer() is None  # nobody asked, nobody is answered
+        assert await silent.answer() is None  # without a request, there is no response
     async with Wire(api.base) as second:
         await second.send(_SECOND)
         first_answer = await second.answer()
@@ -237,7 +239,7 @@ async def test_headers_that_take_too_long_are_cut_off(api: Api) -> None:
         assert answer.status == 408
 
 
-async def test_a_slow_body_is_no_slow_header(api: Api) -> None:
+async def test_a_slow_body_is_not_subject_to_the_header_timeout(api: Api) -> None:
     async with Wire(api.base) as wire:
         await wire.send(_create(api, b"Content-Length: " + _LENGTH + b"\r\n", _BODY[:1]))
         with pytest.raises(TimeoutError):
@@ -248,21 +250,21 @@ async def test_a_slow_body_is_no_slow_header(api: Api) -> None:
     assert answer.status == 201
 
 
-async def test_a_caller_who_leaves_in_the_middle_of_a_body_creates_nothing(api: Api) -> None:
+async def test_a_client_that_disconnects_during_the_body_creates_nothing(api: Api) -> None:
     async with Wire(api.base) as wire:
         await wire.send(_create(api, b"Content-Length: 5000\r\n", _BODY))
     assert (await api.send("GET", "/healthz")).status == 200
     assert await count(api) == 0
 
 
-async def test_a_body_announced_too_large_is_refused_before_it_is_sent(api: Api) -> None:
+async def test_a_body_that_is_announced_as_too_large_is_refused_before_it_is_sent(api: Api) -> None:
     extra = b"Expect: 100-continue\r\nContent-Length: 65537\r\n"
     answer = await exchange(api.base, _create(api, extra, b""))
     assert answer is not None
     assert (answer.status, answer.json["code"]) == (413, "BAD_REQUEST")
 
 
-async def test_requests_sent_in_one_go_are_answered_in_their_order(api: Api) -> None:
+async def test_pipelined_requests_are_answered_in_order(api: Api) -> None:
     missing = b"GET /nowhere HTTP/1.1\r\nHost: x\r\n\r\n"
     last = _HEALTH + b"Connection: close\r\n\r\n"
     async with Wire(api.base) as wire:

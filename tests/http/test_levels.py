@@ -14,7 +14,7 @@ from tests.support.arrange import refusal
 from tests.support.steps import HOSTILE
 from tests.support.world import Api
 
-#: One pass each over what they are given, whatever its content: they search for two bytes at most.
+#: Each is a single pass over its input. They search for at most two bytes.
 _ONE_PASS = {"replace", "split", "join", "translate", "max"}
 
 _LEAVES = st.text('{[]}"\\ a') | st.none()
@@ -32,19 +32,19 @@ def _depth(value: object) -> int:
 
 
 @given(_JSON)
-def test_brackets_in_strings_are_no_levels(value: object) -> None:
+def test_brackets_in_strings_do_not_count_as_levels(value: object) -> None:
     assert nesting_depth(json.dumps(value).encode()) == _depth(value)
 
 
-def _called(body: bytes) -> list[str]:
-    """The Python and C calls of a depth count, by name."""
+def _record_calls(body: bytes) -> list[str]:
+    """Return the names of the Python and C functions that a depth count calls."""
     calls: list[str] = []
 
-    def note(frame: FrameType, event: str, function: Any) -> None:
+    def record(frame: FrameType, event: str, function: Any) -> None:
         if event in {"call", "c_call"}:
             calls.append(frame.f_code.co_name if event == "call" else function.__name__)
 
-    sys.setprofile(note)
+    sys.setprofile(record)
     try:
         nesting_depth(body)
     finally:
@@ -54,15 +54,15 @@ def _called(body: bytes) -> list[str]:
 
 
 @pytest.mark.parametrize("name", HOSTILE)
-def test_levels_are_counted_in_the_same_few_passes_whatever_the_length(name: str) -> None:
-    short, long = _called(HOSTILE[name](1_000)), _called(HOSTILE[name](64_000))
+def test_the_number_of_passes_does_not_depend_on_the_length(name: str) -> None:
+    short, long = _record_calls(HOSTILE[name](1_000)), _record_calls(HOSTILE[name](64_000))
     assert short == long
     assert set(long) <= _ONE_PASS
     assert len(long) < 10
 
 
-@pytest.mark.timeout(30)  # it took minutes, and nothing else was answered meanwhile
-async def test_a_string_without_an_end_freezes_nothing(api: Api) -> None:
+@pytest.mark.timeout(30)  # a regression would block the service for minutes
+async def test_an_unterminated_string_does_not_block_the_service(api: Api) -> None:
     body = b"{" * 201 + b'"' + b'\\"' * 31_900
     headers = {"Content-Type": "application/json"}
     answer = await api.send("POST", "/v1/onramp/orders", data=body, headers=headers)

@@ -1,8 +1,9 @@
 """The cost of a hostile body is proportional to its length, on every route with a body.
 
-The cost is counted in executed lines of the service, not in seconds: twice the bytes may execute at
-most twice the lines. C code has no lines: the decoder makes a single pass, and separate tests cover
-the nesting depth (`test_levels.py`) and regular expressions (`test_linear_patterns.py`).
+The cost is counted in executed lines of the service, not in seconds: if a body has twice the bytes,
+it may execute at most twice the lines. C code has no lines: the decoder makes a single pass, and
+separate tests cover the nesting depth (`test_levels.py`) and regular expressions
+(`test_linear_patterns.py`).
 """
 
 import asyncio
@@ -27,19 +28,19 @@ pytestmark = pytest.mark.full
 
 _CODE = str(Path(payintent.__file__).parent)
 _BYTES = 64 * 1024 - 64
-_CALLBACK_BYTES = 16 * 1024 - 64  # what most adapters take
-_SOME_LINES = 600  # what differs between two requests of any size: caches, waits, bookkeeping
+_CALLBACK_BYTES = 16 * 1024 - 64  # the limit of most adapters
+_SOME_LINES = 600  # the variation between requests: caches, waits, bookkeeping
 
 
-_TAKING = {"POST", "PATCH"}
+_METHODS = {"POST", "PATCH"}
 
 
-def _taking(routes: list[Any]) -> list[tuple[str, str]]:
+def _routes_with_body(routes: list[Any]) -> list[tuple[str, str]]:
     return [
         (method, route.path)
         for route in routes
         if isinstance(route, Route)
-        for method in sorted(_TAKING & (route.methods or set()))
+        for method in sorted(_METHODS & (route.methods or set()))
     ]
 
 
@@ -50,7 +51,7 @@ async def _lines(api: Api, method: str, path: str, body: bytes, headers: dict[st
     return lines.count
 
 
-async def _hold_linear(
+async def _check_linear(
     api: Api,
     method: str,
     path: str,
@@ -61,19 +62,19 @@ async def _hold_linear(
     kind = "application/x-www-form-urlencoded" if path.startswith("/c/") else "application/json"
 
     async def lines(body: bytes) -> int:
-        sent = headers | {"Content-Type": kind, "Idempotency-Key": str(uuid4())}
-        return await _lines(api, method, path, body, sent)
+        all_headers = headers | {"Content-Type": kind, "Idempotency-Key": str(uuid4())}
+        return await _lines(api, method, path, body, all_headers)
 
     for name, make in bodies.items():
-        await lines(make(1))  # what a process reads or renders once is in memory then
+        await lines(make(1))  # fills the caches
         half, whole = await lines(make(size // 2)), await lines(make(size))
-        if whole > 2 * half + _SOME_LINES:  # a loop of the service may have run beside it
+        if whole > 2 * half + _SOME_LINES:  # a background loop may have run
             whole = min(whole, await lines(make(size)))
         assert 0 < whole <= 2 * half + _SOME_LINES, (method, path, name, half, whole)
 
 
-def test_lines_that_grow_with_the_square_are_seen() -> None:
-    """The count detects a Python scanner that restarts at each byte."""
+def test_quadratic_growth_is_detected() -> None:
+    """The test's scanner restarts at each byte."""
     source = "def scan(text):\n for at in range(len(text)):\n  for _ in text[at:]:\n   pass\n"
     names: dict[str, Any] = {}
     exec(compile(source, f"{_CODE}/of_the_test.py", "exec"), names)  # noqa: S102
@@ -86,13 +87,13 @@ def test_lines_that_grow_with_the_square_are_seen() -> None:
     assert lines(100) > 2 * lines(50) + _SOME_LINES
 
 
-@pytest.mark.parametrize(("method", "path"), _taking(ROUTES), ids=str)
-async def test_no_hostile_body_costs_more_than_its_length(api: Api, method: str, path: str) -> None:
-    await _hold_linear(api, method, path.format_map(await _named(api)), api.bearer())
+@pytest.mark.parametrize(("method", "path"), _routes_with_body(ROUTES), ids=str)
+async def test_the_cost_of_a_hostile_body_is_linear(api: Api, method: str, path: str) -> None:
+    await _check_linear(api, method, path.format_map(await _path_parameters(api)), api.bearer())
 
 
-async def _named(api: Api) -> dict[str, str]:
-    """The objects in the routes' paths."""
+async def _path_parameters(api: Api) -> dict[str, str]:
+    """Return values for the parameters in the routes' paths."""
     created = (await api.create()).json
     link = await make_link(api.world)
     return {
@@ -101,23 +102,25 @@ async def _named(api: Api) -> dict[str, str]:
         "session_id": str(uuid4()),
         "event_id": str(uuid4()),
         "provider": "fake",
-        "code": "A" * 44,  # of no refund
+        "code": "A" * 44,  # an unknown refund
         "account_id": str(api.world.account_id),
         "link_id": format_id(PAYMENT_LINK, link.id),
         "token": link.token,
     }
 
 
-@pytest.mark.parametrize(("method", "path"), _taking(OPERATOR_ROUTES), ids=str)
-async def test_nor_does_one_at_the_operators_port(operator: Api, method: str, path: str) -> None:
+@pytest.mark.parametrize(("method", "path"), _routes_with_body(OPERATOR_ROUTES), ids=str)
+async def test_the_cost_of_a_hostile_body_is_linear_at_the_operator_port(
+    operator: Api, method: str, path: str
+) -> None:
     ids = {name: str(uuid4()) for name in ("event_id", "session_id", "approval_id")}
-    named = ids | {"subject": "tax", "verb": "set", "decision": "approve"}
+    parameters = ids | {"subject": "tax", "verb": "set", "decision": "approve"}
     headers = operator.bearer(await operator.world.operator_token())
-    await _hold_linear(operator, method, path.format_map(named), headers)
+    await _check_linear(operator, method, path.format_map(parameters), headers)
 
 
-async def test_nor_does_a_body_that_nobody_has_thought_of(api: Api) -> None:
-    named, loop = await _named(api), asyncio.get_running_loop()
+async def test_the_cost_of_a_random_body_is_linear(api: Api) -> None:
+    parameters, loop = await _path_parameters(api), asyncio.get_running_loop()
 
     @settings(
         max_examples=60,
@@ -126,12 +129,12 @@ async def test_nor_does_a_body_that_nobody_has_thought_of(api: Api) -> None:
         phases=[Phase.generate],
         suppress_health_check=[HealthCheck.too_slow],
     )
-    @given(route=st.sampled_from(_taking(ROUTES)), body=hostile())
-    def holds(route: tuple[str, str], body: tuple[bytes, bytes, bytes]) -> None:
+    @given(route=st.sampled_from(_routes_with_body(ROUTES)), body=hostile())
+    def check_body(route: tuple[str, str], body: tuple[bytes, bytes, bytes]) -> None:
         (method, path), (start, part, end) = route, body
         bodies = {repr(body): lambda size: filled(start, part, size - len(end)) + end}
-        held = _hold_linear(api, method, path.format_map(named), api.bearer(), bodies)
-        # Hypothesis runs in a thread, and the service, whose lines are counted, in this loop.
-        asyncio.run_coroutine_threadsafe(held, loop).result(60)
+        check = _check_linear(api, method, path.format_map(parameters), api.bearer(), bodies)
+        # Hypothesis runs in a thread. The service runs in this loop, which counts its lines.
+        asyncio.run_coroutine_threadsafe(check, loop).result(60)
 
-    await asyncio.to_thread(holds)
+    await asyncio.to_thread(check_body)

@@ -32,24 +32,24 @@ from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import count_scans, filled
 from tests.support.world import Api
 
-#: Each step of some hundred requests is counted, which is slow: minutes on a busy machine.
+#: Counting each step of hundreds of requests is slow. It takes minutes if the machine is busy.
 pytestmark = [pytest.mark.timeout(1200), pytest.mark.full]
 
-_BYTES = 8 * 1024  # a loop that reads the rest of a text for each part is plain at that size
-_SOME_STEPS = 300_000  # that two requests of any size differ by: caches, batches, bookkeeping
+_BYTES = 8 * 1024  # large enough to detect a quadratic scan
+_SOME_STEPS = 300_000  # the variation between requests: caches, batches, bookkeeping
 _SECRET = "edge-secret-of-the-test"
-_ANY = "anything"
+_ANY_PARAMETER = "anything"
 _ALWAYS = ("cookie", "content-type", "content-length", "x-request-id", "expect", "host", "accept")
 _COOKIES = ("payintent-console", "payintent-console-sign-in", "payintent_merchant", "other")
 _PARTS = (b"\\1", b'"', b",", b"; ", b"a=", b"1", b"a,-", b"for=[", b"\xe9")
 _QUERY_PARTS = ("%00", "&a=", "1", "%F0%9F", "a.-", "%5C1", "%2C")
 
-Reader = tuple[str, str, str]  # kind, name and place in the code
+Reader = tuple[str, str, str]  # kind, name and code location
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """Behind a proxy, so that its headers about the viewer are read."""
+    """Run behind a proxy, so that its headers about the viewer are read."""
     return settings.model_copy(
         update={
             "edge_secret": type(settings.edge_secret)(_SECRET),
@@ -61,30 +61,34 @@ def settings(settings: Settings) -> Settings:
 
 
 @contextmanager
-def _recording(seen: set[Reader]) -> Iterator[None]:
+def _record_readers(readers: set[Reader]) -> Iterator[None]:
     """Record the readers of each header and query parameter."""
 
-    def recorded(kind: type, method: str, label: str) -> Callable[..., Any]:
+    def recording_method(kind: type, method: str, label: str) -> Callable[..., Any]:
         original = getattr(kind, method)
 
         def read(self: Any, *names: str) -> Any:
-            name = names[0].lower() if names and label == "header" else (names or (_ANY,))[0]
+            name = (
+                names[0].lower() if names and label == "header" else (names or (_ANY_PARAMETER,))[0]
+            )
             if name != "authorization" or "payintent" in _reader(sys._getframe(1)):
-                seen.add((label, str(name), _reader(sys._getframe(1))))
+                readers.add((label, str(name), _reader(sys._getframe(1))))
             return original(self, *names)
 
         return read
 
     with pytest.MonkeyPatch.context() as patch:
         for method in ("__getitem__", "getlist", "__contains__"):
-            patch.setattr(Headers, method, recorded(Headers, method, "header"))
+            patch.setattr(Headers, method, recording_method(Headers, method, "header"))
         for method in ("__getitem__", "__contains__", "keys", "items"):
-            patch.setattr(ImmutableMultiDict, method, recorded(ImmutableMultiDict, method, "query"))
+            patch.setattr(
+                ImmutableMultiDict, method, recording_method(ImmutableMultiDict, method, "query")
+            )
         yield
 
 
 def _reader(frame: FrameType | None) -> str:
-    """Return the reading line in the service, below the mapping's methods."""
+    """Return the function of the service that reads the mapping."""
     while frame is not None and "payintent/" not in frame.f_code.co_filename:
         frame = frame.f_back
     return f"{frame.f_code.co_filename}:{frame.f_code.co_name}" if frame else "a library"
@@ -100,7 +104,7 @@ def _routes(routes: list[Any]) -> list[tuple[str, str]]:
 
 
 def _exchange(base: str, method: str, target: str, headers: list[tuple[str, bytes]]) -> int:
-    """Send a request from another thread, whose steps are not counted."""
+    """Send a request. It must run in a separate thread, because steps there are not counted."""
     connection = http.client.HTTPConnection(urlsplit(base).netloc, timeout=30)
     connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
     if all(name != "host" for name, _ in headers):
@@ -117,11 +121,11 @@ def _exchange(base: str, method: str, target: str, headers: list[tuple[str, byte
 
 
 class _Heads:
-    """Sends headers to a port, and counts their cost there."""
+    """Sends headers to a port and counts the steps that the service needs."""
 
-    def __init__(self, api: Api, named: Mapping[str, str], headers: Mapping[str, str]) -> None:
+    def __init__(self, api: Api, parameters: Mapping[str, str], headers: Mapping[str, str]) -> None:
         self._base = api.base
-        self._named = _Named(named)
+        self._parameters = _PathParameters(parameters)
         self._headers = [(name.lower(), value.encode()) for name, value in headers.items()]
 
     async def find_readers(self, routes: list[tuple[str, str]]) -> dict[Reader, tuple[str, str]]:
@@ -129,11 +133,11 @@ class _Heads:
         readers: dict[Reader, tuple[str, str]] = {}
         for method, path in routes:
             if path.endswith(("/stream", "/events")) and method == "GET":
-                continue  # these answers have no end
-            seen = {("header", name, "the server") for name in _ALWAYS}
-            with _recording(seen):
+                continue  # streams do not end
+            route_readers = {("header", name, "the server") for name in _ALWAYS}
+            with _record_readers(route_readers):
                 await self._send(method, path, "", [])
-            for reader in seen:
+            for reader in route_readers:
                 readers.setdefault(reader, (method, path))
         return readers
 
@@ -141,27 +145,31 @@ class _Heads:
         kind, name, _ = reader
         for make in _hostile_queries(name) if kind == "query" else _hostile_headers(name):
             await self._steps(route, *make(8))
-            half, whole = [await self._steps(route, *make(size)) for size in (_BYTES // 2, _BYTES)]
-            if whole > 2 * half + _SOME_STEPS:  # a loop of the service may have run beside it
-                whole = min(whole, await self._steps(route, *make(_BYTES)))
-            assert whole <= 2 * half + _SOME_STEPS, (reader, route, make(16), half, whole)
+            half_cost, cost = [
+                await self._steps(route, *make(size)) for size in (_BYTES // 2, _BYTES)
+            ]
+            if cost > 2 * half_cost + _SOME_STEPS:  # a background loop may have run
+                cost = min(cost, await self._steps(route, *make(_BYTES)))
+            assert cost <= 2 * half_cost + _SOME_STEPS, (reader, route, make(16), half_cost, cost)
 
     async def _steps(
-        self, route: tuple[str, str], query: str, more: list[tuple[str, bytes]]
+        self, route: tuple[str, str], query: str, headers: list[tuple[str, bytes]]
     ) -> int:
         with count_scans() as steps:
-            status = await self._send(*route, query, more)
+            status = await self._send(*route, query, headers)
         assert status < 500, (route, query[:50], status)
         return steps.count
 
-    async def _send(self, method: str, path: str, query: str, more: list[tuple[str, bytes]]) -> int:
-        replaced = {name for name, _ in more}
-        headers = [header for header in self._headers if header[0] not in replaced] + more
-        target = path.format_map(self._named) + (f"?{query}" if query else "")
+    async def _send(
+        self, method: str, path: str, query: str, extra_headers: list[tuple[str, bytes]]
+    ) -> int:
+        replaced = {name for name, _ in extra_headers}
+        headers = [header for header in self._headers if header[0] not in replaced] + extra_headers
+        target = path.format_map(self._parameters) + (f"?{query}" if query else "")
         return await asyncio.to_thread(_exchange, self._base, method, target, headers)
 
 
-class _Named(dict[str, str]):
+class _PathParameters(dict[str, str]):
     def __missing__(self, name: str) -> str:
         return str(uuid4())
 
@@ -187,7 +195,7 @@ def _hostile_queries(name: str) -> Iterator[Callable[[int], tuple[str, list[tupl
         yield lambda size, part=part: (f"{name}={part * (size // len(part))}", [])
 
 
-def test_a_loop_that_scans_the_rest_of_a_text_is_seen() -> None:
+def test_a_quadratic_scan_is_detected() -> None:
     import re
 
     pattern = re.compile(r"\\[0-3][0-7][0-7]")
@@ -203,30 +211,30 @@ def test_a_loop_that_scans_the_rest_of_a_text_is_seen() -> None:
             text.count("z")
 
     for scan in (unquote, find):
-        with count_scans() as half:
+        with count_scans() as half_steps:
             scan("\\1" * (_BYTES // 16))
-        with count_scans() as whole:
+        with count_scans() as steps:
             scan("\\1" * (_BYTES // 8))
-        assert whole.count > 2 * half.count + _SOME_STEPS
+        assert steps.count > 2 * half_steps.count + _SOME_STEPS
 
 
-async def test_no_hostile_head_costs_more_than_its_length(api: Api) -> None:
+async def test_the_cost_of_hostile_headers_and_parameters_is_linear(api: Api) -> None:
     created = (await api.create()).json
-    named = {
+    parameters = {
         "payment_id": created["id"],
         "checkout_id": created["checkout_id"],
         "provider": "fake",
         "account_id": str(api.world.account_id),
     }
     edge = {"X-Edge-Secret": _SECRET, "CloudFront-Viewer-Country": "DE"}
-    heads = _Heads(api, named, api.bearer() | edge | {"Idempotency-Key": str(uuid4())})
+    heads = _Heads(api, parameters, api.bearer() | edge | {"Idempotency-Key": str(uuid4())})
     readers = await heads.find_readers(_routes(ROUTES))
     assert len(readers) > 30, readers
     for reader, route in readers.items():
         await heads.hold_linear(reader, route)
 
 
-async def test_nor_does_one_in_the_portal(api: Api) -> None:
+async def test_the_cost_of_hostile_headers_is_linear_in_the_portal(api: Api) -> None:
     person = await member(api, MemberRole.FINANCE)
     cookies = "; ".join(f"{name}={value}" for name, value in person.cookies.items())
     heads = _Heads(api, {}, {"Cookie": cookies})
@@ -235,7 +243,7 @@ async def test_nor_does_one_in_the_portal(api: Api) -> None:
         await heads.hold_linear(reader, route)
 
 
-async def test_nor_does_one_at_the_operators_port(operator: Api) -> None:
+async def test_the_cost_of_hostile_headers_is_linear_at_the_operator_port(operator: Api) -> None:
     visitor = await signed_in(operator)
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     token = await operator.world.operator_token("bob")

@@ -1,4 +1,4 @@
-"""The log during all kinds of failures contains ids, but no secrets."""
+"""When requests fail, the log contains ids but no secrets."""
 
 import asyncio
 import json
@@ -48,8 +48,8 @@ class _Process:
 
     async def stop(self) -> str:
         self._process.terminate()
-        written, _ = await self._process.communicate()
-        return written.decode()
+        output, _ = await self._process.communicate()
+        return output.decode()
 
 
 @pytest.fixture
@@ -61,7 +61,7 @@ async def process(world: World) -> AsyncIterator[_Process]:
         await process.stop()
 
 
-async def test_no_secret_is_ever_written_down(world: World, process: _Process) -> None:
+async def test_secrets_are_never_logged(world: World, process: _Process) -> None:
     account = await add_simulator_account(
         world.service.settings,
         api_key="planted-gateway-key",
@@ -69,7 +69,7 @@ async def test_no_secret_is_ever_written_down(world: World, process: _Process) -
     )
     await world.rows("UPDATE payment_method SET account_id = $1 WHERE id = $2", account, world.card)
     async with Api(f"http://127.0.0.1:{process.port}", world) as api:
-        await _up(api)
+        await _wait_until_healthy(api)
         await api.send("GET", "/v1/payments/x", headers={"Authorization": "Basic planted-basic"})
         forged = world.api_key[:-6] + "AAAAAA"
         await api.send("GET", "/v1/payments/x", headers=api.bearer(forged))
@@ -91,11 +91,11 @@ async def test_no_secret_is_ever_written_down(world: World, process: _Process) -
         await exchange(
             api.base, b"GET / HTTP/1.1\r\nHost: x\r\nAuthorization: planted\x01-raw\r\n\r\n"
         )
-        await _bug(api)
+        await _provoke_bug(api)
         await world.rows("ALTER TABLE checkout RENAME TO planted_table")
         assert (await api.create()).status == 503
-    written = await process.stop()
-    events = [_event(line) for line in written.splitlines()]
+    output = await process.stop()
+    events = [_parse_event(line) for line in output.splitlines()]
     assert {"provider_failed", "callback_refused", "bug"} <= {event["event"] for event in events}
     [failed_event] = [event for event in events if event["event"] == "provider_failed"]
     assert (failed_event["provider"], failed_event["account"]) == ("simulator", account)
@@ -105,12 +105,12 @@ async def test_no_secret_is_ever_written_down(world: World, process: _Process) -
         *("planted", "Bearer", "Basic", checkout_id, checkout_id[3:], _PLANTED_EMAIL),
         *("example.com", "Idempotency"),
     ):
-        assert secret not in written, secret
+        assert secret not in output, secret
     bugs = [event for event in events if event["event"] == "bug"]
     assert all(event["request_id"] and event["error"] and event["where"] for event in bugs)
 
 
-async def _up(api: Api) -> None:
+async def _wait_until_healthy(api: Api) -> None:
     while True:
         try:
             if (await api.send("GET", "/healthz")).status == 200:
@@ -119,8 +119,8 @@ async def _up(api: Api) -> None:
             await asyncio.sleep(0.02)
 
 
-async def _bug(api: Api) -> None:
-    """Make the database reject a row: its message quotes the complete row."""
+async def _provoke_bug(api: Api) -> None:
+    """Make the database reject a row. Its error message quotes the complete row."""
     await api.world.rows("ALTER TABLE payment ADD CONSTRAINT planted CHECK (payer_uid <> 'bug')")
     body = BODY | {"payer_uid": "bug", "payer_email": _PLANTED_EMAIL}
     headers = api.bearer() | {"Idempotency-Key": str(uuid4())}
@@ -129,9 +129,9 @@ async def _bug(api: Api) -> None:
     assert b"planted" not in failed.body
 
 
-def _event(line: str) -> dict[str, Any]:
+def _parse_event(line: str) -> dict[str, Any]:
     try:
         event: dict[str, Any] = json.loads(line)
     except json.JSONDecodeError:
-        pytest.fail(f"no JSON line: {line}")
+        pytest.fail(f"not a JSON line: {line}")
     return event

@@ -8,20 +8,22 @@ from tests.support.world import Answer, Api
 _UNKNOWN = "cs_" + "0" * 16
 
 
-async def test_a_sane_request_id_comes_back_and_any_other_is_replaced(api: Api) -> None:
-    for sane in ("a", "A-z_0.9", "x" * 128, "3f2504e0-4f89-41d3-9a0c-0305e82c3301"):
-        answer = await api.send("GET", "/healthz", headers={"X-Request-Id": sane})
-        assert answer.headers["X-Request-Id"] == sane
-    made = set()
-    for other in (None, "", "x" * 129, "a b", "a;b", "<script>", "\u00e9", "a/b"):
-        headers = {} if other is None else {"X-Request-Id": other}
+async def test_a_valid_request_id_is_returned_and_an_invalid_request_id_is_replaced(
+    api: Api,
+) -> None:
+    for valid in ("a", "A-z_0.9", "x" * 128, "3f2504e0-4f89-41d3-9a0c-0305e82c3301"):
+        answer = await api.send("GET", "/healthz", headers={"X-Request-Id": valid})
+        assert answer.headers["X-Request-Id"] == valid
+    request_ids = set()
+    for invalid in (None, "", "x" * 129, "a b", "a;b", "<script>", "\u00e9", "a/b"):
+        headers = {} if invalid is None else {"X-Request-Id": invalid}
         answer = await api.send("GET", "/healthz", headers=headers)
-        assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-Id"]), other
-        made.add(answer.headers["X-Request-Id"])
-    assert len(made) == 8
+        assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-Id"]), invalid
+        request_ids.add(answer.headers["X-Request-Id"])
+    assert len(request_ids) == 8
 
 
-async def test_errors_carry_a_request_id_too(api: Api) -> None:
+async def test_error_responses_have_a_request_id(api: Api) -> None:
     for method, path in (
         ("GET", "/nowhere"),
         ("PUT", "/v1/payments"),
@@ -35,7 +37,7 @@ async def test_errors_carry_a_request_id_too(api: Api) -> None:
         assert answer.headers.getall("X-Request-Id") == ["mine"], path
 
 
-async def test_unknown_routes_and_methods_are_told_in_json(api: Api) -> None:
+async def test_unknown_routes_and_methods_get_json_errors(api: Api) -> None:
     for path in (
         *("/", "//", "/v1", "/v1/", "/v2/payments", "/V1/payments", "/v1/checkout/", "/nowhere"),
         *("/v1/payments/", "/v1/payments/a/b", "/v1/payments/%2F", "/c", "/c/", "/healthz/"),
@@ -58,17 +60,17 @@ async def test_unknown_routes_and_methods_are_told_in_json(api: Api) -> None:
             assert "Access-Control-Allow-Origin" not in answer.headers
 
 
-async def test_every_checkout_answer_is_private_and_open_to_browsers(api: Api) -> None:
+async def test_checkout_responses_are_not_cached_and_allow_cors(api: Api) -> None:
     created = await api.create()
-    done = await api.create()
-    await bring_to(api, done, "CANCELLED")
+    cancelled = await api.create()
+    await bring_to(api, cancelled, "CANCELLED")
     checkout = f"/v1/checkout/{created.json['checkout_id']}"
     answers = [
         await view(api, created),
         await quotes(api, created),
         await select(api, created),
-        await view(api, done),
-        await quotes(api, done),
+        await view(api, cancelled),
+        await quotes(api, cancelled),
         await api.send("GET", f"/v1/checkout/{_UNKNOWN}"),
         await api.send("PATCH", checkout, json={"payer_email": "nobody"}),
         await api.send("PATCH", checkout, data=b"x"),
@@ -88,26 +90,26 @@ async def test_every_checkout_answer_is_private_and_open_to_browsers(api: Api) -
         assert "Access-Control-Allow-Credentials" not in answer.headers
 
 
-async def test_a_browsers_preflight_is_answered_for_the_buyers_routes_alone(api: Api) -> None:
-    asks = {
+async def test_cors_preflights_are_allowed_only_on_checkout_api_routes(api: Api) -> None:
+    headers = {
         "Origin": "https://shop.example",
         "Access-Control-Request-Method": "POST",
         "Access-Control-Request-Headers": "content-type",
     }
-    answer = await api.send("OPTIONS", f"/v1/checkout/{_UNKNOWN}/quotes", headers=asks)
+    answer = await api.send("OPTIONS", f"/v1/checkout/{_UNKNOWN}/quotes", headers=headers)
     assert (answer.status, answer.body) == (204, b"")
     assert answer.headers["Access-Control-Allow-Origin"] == "*"
     assert set(answer.headers["Access-Control-Allow-Methods"].split(", ")) >= {"POST", "PATCH"}
     assert "Content-Type" in answer.headers["Access-Control-Allow-Headers"]
     for path in ("/v1/payments", "/v1/callbacks/fake/1", f"/c/{_UNKNOWN}/select"):
-        assert _cors(await api.send("OPTIONS", path, headers=asks)) == []
+        assert _cors_headers(await api.send("OPTIONS", path, headers=headers)) == []
 
 
-async def test_merchant_answers_are_closed_to_browsers(api: Api) -> None:
+async def test_merchant_responses_do_not_allow_cors(api: Api) -> None:
     created = await api.create()
-    assert _cors(created) == []
-    assert _cors(await api.get(created.json["id"])) == []
+    assert _cors_headers(created) == []
+    assert _cors_headers(await api.get(created.json["id"])) == []
 
 
-def _cors(answer: Answer) -> list[str]:
+def _cors_headers(answer: Answer) -> list[str]:
     return [name for name in answer.headers if name.startswith("Access-Control-")]

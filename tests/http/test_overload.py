@@ -24,12 +24,12 @@ from tests.support.world import Api
 
 _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"
 _BODY = document()
-_PLACES, _WAITING = 2, 3
+_SLOTS, _QUEUE_LENGTH = 2, 3
 
 
 @pytest.fixture
 def wait_s() -> float:
-    """The time that a request waits for its slot, which by default exceeds any test."""
+    """How long a request waits for its slot. The default exceeds the duration of any test."""
     return 60.0
 
 
@@ -42,20 +42,20 @@ def body_s() -> float:
 @pytest.fixture
 def settings(settings: Settings, wait_s: float, body_s: float) -> Settings:
     """Small limits, and short waits for database connections."""
-    bounds = {
+    limits = {
         "request_wait_s": wait_s,
         "body_timeout_s": body_s,
-        "requests_max": _PLACES,
-        "requests_waiting_max": _WAITING,
+        "requests_max": _SLOTS,
+        "requests_waiting_max": _QUEUE_LENGTH,
         "connections_max": 120,
         "database_lock_timeout_ms": 30_000,
         "database_statement_timeout_ms": 30_000,
     }
-    return settings.model_copy(update=bounds)
+    return settings.model_copy(update=limits)
 
 
-def create(api: Api, body: bytes = _BODY, announced: int | None = None) -> bytes:
-    length = len(body) if announced is None else announced
+def create(api: Api, body: bytes = _BODY, content_length: int | None = None) -> bytes:
+    length = len(body) if content_length is None else content_length
     return (
         b"POST /v1/payments HTTP/1.1\r\nHost: x\r\nContent-Type: application/json\r\n"
         b"Authorization: Bearer %b\r\nIdempotency-Key: %b\r\nContent-Length: %d\r\n\r\n%b"
@@ -63,63 +63,63 @@ def create(api: Api, body: bytes = _BODY, announced: int | None = None) -> bytes
     )
 
 
-def counted(name: str) -> float:
+def read_counter(name: str) -> float:
     return REGISTRY.get_sample_value(f"payintent_requests_{name}_total", {"lane": "merchants"}) or 0
 
 
 @pytest.fixture
-async def locked(api: Api) -> AsyncIterator[asyncpg.Connection]:
+async def payment_lock(api: Api) -> AsyncIterator[asyncpg.Connection]:
     """Block the creation of payments until this connection releases its lock."""
-    held = await api.world.open_connection()
-    await held.execute("BEGIN")
-    await held.execute("LOCK TABLE payment IN SHARE MODE")
-    yield held
-    if held.is_in_transaction():
-        await held.execute("ROLLBACK")
-    await held.close()
+    connection = await api.world.open_connection()
+    await connection.execute("BEGIN")
+    await connection.execute("LOCK TABLE payment IN SHARE MODE")
+    yield connection
+    if connection.is_in_transaction():
+        await connection.execute("ROLLBACK")
+    await connection.close()
 
 
-async def creating(held: asyncpg.Connection, wanted: int) -> None:
-    """Wait until this many statements wait for the lock."""
+async def wait_for_blocked_statements(connection: asyncpg.Connection, expected: int) -> None:
+    """Wait until this many statements are waiting for the lock."""
     async with asyncio.timeout(PATIENCE_S):
         while True:
-            waiting = await held.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
-            if waiting == wanted:
+            blocked = await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted")
+            if blocked == expected:
                 return
             await asyncio.sleep(0.01)
 
 
-async def read(api: Api) -> bool:
+async def wait_until_read(api: Api) -> bool:
     """Wait until the service has read all earlier data, with a request in another lane."""
     async with Wire(api.base) as wire:
         await wire.send(_HEALTH)
         return await wire.answer() is not None
 
 
-async def test_a_hundred_callers_who_send_a_byte_at_a_time_are_gone_in_time(api: Api) -> None:
+async def test_a_hundred_slow_clients_time_out_without_using_slots(api: Api) -> None:
     async def drip() -> WireAnswer | None:
         async with Wire(api.base) as wire:
-            await wire.send(create(api, b"", announced=5_000))
+            await wire.send(create(api, b"", content_length=5_000))
             answering = asyncio.create_task(wire.answer())
             while not answering.done():
                 await wire.send(b" ")
                 await asyncio.sleep(0.05)
             return await answering
 
-    dripping = [asyncio.create_task(drip()) for _ in range(100)]
-    assert (await api.create()).status == 201  # they hold no place
-    answers = await asyncio.gather(*dripping)
+    clients = [asyncio.create_task(drip()) for _ in range(100)]
+    assert (await api.create()).status == 201  # the slow clients do not hold slots
+    answers = await asyncio.gather(*clients)
     assert {answer.status for answer in answers if answer} == {408}
     assert all(answer and answer.headers["connection"] == "close" for answer in answers)
     assert await count(api) == 1
 
 
-async def test_slow_callers_hold_no_connection_to_the_database(api: Api) -> None:
+async def test_slow_clients_do_not_hold_database_connections(api: Api) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(50):
             wire = await stack.enter_async_context(Wire(api.base))
-            await wire.send(create(api, b"{", announced=5_000))
-        assert await read(api)
+            await wire.send(create(api, b"{", content_length=5_000))
+        assert await wait_until_read(api)
         pool = api.world.database
         async with asyncio.timeout(PATIENCE_S):
             await asyncio.gather(*(pool.fetch("SELECT 1") for _ in range(50)))
@@ -131,71 +131,71 @@ async def test_slow_callers_hold_no_connection_to_the_database(api: Api) -> None
         assert (await api.create()).status == 201
 
 
-async def test_what_comes_beyond_the_bounds_is_shed_and_the_rest_is_done(
-    api: Api, locked: asyncpg.Connection
+async def test_requests_beyond_the_limits_are_shed_and_the_rest_are_processed(
+    api: Api, payment_lock: asyncpg.Connection
 ) -> None:
-    before = counted("shed")
+    before = read_counter("shed")
     async with AsyncExitStack() as stack:
         wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(10)]
         for wire in wires:
             await wire.send(create(api))
-        beyond = len(wires) - _PLACES - _WAITING
-        answering = [asyncio.create_task(wire.answer()) for wire in wires]
-        while sum(item.done() for item in answering) < beyond:
-            await asyncio.wait(answering, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
-        await creating(locked, _PLACES)
-        shed = [item.result() for item in answering if item.done()]
-        assert len(shed) == beyond
+        excess = len(wires) - _SLOTS - _QUEUE_LENGTH
+        responses = [asyncio.create_task(wire.answer()) for wire in wires]
+        while sum(item.done() for item in responses) < excess:
+            await asyncio.wait(responses, return_when=asyncio.FIRST_COMPLETED, timeout=0.1)
+        await wait_for_blocked_statements(payment_lock, _SLOTS)
+        shed = [item.result() for item in responses if item.done()]
+        assert len(shed) == excess
         for answer in shed:
             assert answer is not None
             assert (answer.status, answer.json["code"]) == (503, "SERVICE_UNAVAILABLE")
             assert 1 <= int(answer.headers["retry-after"]) <= 5
             assert answer.headers["x-request-id"]
-        assert await read(api)  # it still says that it is alive
-        await locked.execute("ROLLBACK")
-        statuses = [item and item.status for item in await asyncio.gather(*answering)]
-    assert sorted(map(int, filter(None, statuses))) == [201] * 5 + [503] * beyond
-    assert await count(api) == _PLACES + _WAITING
-    assert counted("shed") - before == beyond
+        assert await wait_until_read(api)  # the health check still works
+        await payment_lock.execute("ROLLBACK")
+        statuses = [item and item.status for item in await asyncio.gather(*responses)]
+    assert sorted(map(int, filter(None, statuses))) == [201] * 5 + [503] * excess
+    assert await count(api) == _SLOTS + _QUEUE_LENGTH
+    assert read_counter("shed") - before == excess
 
 
-async def test_a_crowd_of_merchants_takes_no_place_of_a_buyer(
-    api: Api, locked: asyncpg.Connection
+async def test_merchant_load_does_not_use_the_slots_of_buyers(
+    api: Api, payment_lock: asyncpg.Connection
 ) -> None:
     async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_SLOTS)]
         for wire in wires:
             await wire.send(create(api))
-        await creating(locked, _PLACES)
+        await wait_for_blocked_statements(payment_lock, _SLOTS)
         answer = await api.send("GET", "/c/cs_0000000000000000")
-        assert answer.status == 404  # buyers have a lane of their own
+        assert answer.status == 404  # buyers have a separate lane
 
 
 @pytest.mark.parametrize("path", ["/c/cs_0000000000000000", "/merchant", "/merchant/payments"])
-async def test_a_page_is_shed_as_a_page(path: str) -> None:
-    sent: list[Message] = []
+async def test_a_shed_page_request_gets_an_html_page(path: str) -> None:
+    messages: list[Message] = []
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     async def receive() -> Message:
         return {"type": "http.request"}
 
     scope = {"type": "http", "method": "GET", "path": path, "headers": []}
     await busy_application(scope, receive, send)
-    headers = dict(sent[0]["headers"])
-    assert sent[0]["status"] == 503
+    headers = dict(messages[0]["headers"])
+    assert messages[0]["status"] == 503
     assert headers[b"content-type"].startswith(b"text/html")
     assert headers[b"cache-control"] == b"no-store"
     assert 1 <= int(headers[b"retry-after"]) <= 5
 
 
-async def shed_at(path: str) -> int:
+async def shed_request(path: str) -> int:
     """Shed a request; return the retry delay in seconds."""
-    sent: list[Message] = []
+    messages: list[Message] = []
 
     async def send(message: Message) -> None:
-        sent.append(message)
+        messages.append(message)
 
     async def receive() -> Message:
         return {"type": "http.request"}
@@ -203,53 +203,53 @@ async def shed_at(path: str) -> int:
     await busy_application(
         {"type": "http", "method": "GET", "path": path, "headers": []}, receive, send
     )
-    return int(dict(sent[0]["headers"])[b"retry-after"])
+    return int(dict(messages[0]["headers"])[b"retry-after"])
 
 
 @pytest.mark.parametrize("path", ["/v1/payments", "/c/cs_0000000000000000"])
-async def test_clients_that_are_shed_together_come_back_at_different_times(path: str) -> None:
-    """The probability that 200 responses lack one of five numbers is 10^-18."""
-    assert {await shed_at(path) for _ in range(200)} == {1, 2, 3, 4, 5}
+async def test_clients_that_are_shed_together_get_different_retry_delays(path: str) -> None:
+    """The probability that one of the five delays is missing from 200 responses is 10^-18."""
+    assert {await shed_request(path) for _ in range(200)} == {1, 2, 3, 4, 5}
 
 
-async def test_work_whose_client_has_gone_is_not_begun(
-    api: Api, locked: asyncpg.Connection
+async def test_a_queued_request_is_not_started_if_its_client_disconnects(
+    api: Api, payment_lock: asyncpg.Connection
 ) -> None:
-    before = counted("abandoned")
+    before = read_counter("abandoned")
     async with AsyncExitStack() as stack:
-        patient = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
-        for wire in patient:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_SLOTS)]
+        for wire in wires:
             await wire.send(create(api))
-        await creating(locked, _PLACES)
-        for _ in range(_WAITING):
-            async with Wire(api.base) as impatient:
-                await impatient.send(create(api))
-                assert await read(api)
-        assert await read(api)
-        await locked.execute("ROLLBACK")
-        answers = [await wire.answer() for wire in patient]
-    assert [answer and answer.status for answer in answers] == [201] * _PLACES
-    assert (await api.create()).status == 201  # the queue has been looked through by now
-    assert await count(api) == _PLACES + 1
-    assert counted("abandoned") - before == _WAITING
+        await wait_for_blocked_statements(payment_lock, _SLOTS)
+        for _ in range(_QUEUE_LENGTH):
+            async with Wire(api.base) as leaving:
+                await leaving.send(create(api))
+                assert await wait_until_read(api)
+        assert await wait_until_read(api)
+        await payment_lock.execute("ROLLBACK")
+        answers = [await wire.answer() for wire in wires]
+    assert [answer and answer.status for answer in answers] == [201] * _SLOTS
+    assert (await api.create()).status == 201  # the queue has been processed
+    assert await count(api) == _SLOTS + 1
+    assert read_counter("abandoned") - before == _QUEUE_LENGTH
 
 
 @pytest.mark.parametrize("wait_s", [0.2])
-async def test_whoever_waits_too_long_for_a_place_is_shed(
-    api: Api, locked: asyncpg.Connection
+async def test_a_request_that_waits_too_long_for_a_slot_is_shed(
+    api: Api, payment_lock: asyncpg.Connection
 ) -> None:
     async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES + 1)]
-        for wire in wires[:_PLACES]:
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_SLOTS + 1)]
+        for wire in wires[:_SLOTS]:
             await wire.send(create(api))
-        await creating(locked, _PLACES)
+        await wait_for_blocked_statements(payment_lock, _SLOTS)
         await wires[-1].send(create(api))
         late = await wires[-1].answer()
     assert late is not None
     assert late.status == 503
 
 
-async def test_one_connection_more_closes_the_one_that_was_idle_longest(api: Api) -> None:
+async def test_a_connection_beyond_the_limit_closes_the_longest_idle_connection(api: Api) -> None:
     async with AsyncExitStack() as stack:
         wires = []
         for _ in range(121):
@@ -259,17 +259,18 @@ async def test_one_connection_more_closes_the_one_that_was_idle_longest(api: Api
             assert answer is not None
             assert answer.status == 200
             wires.append(wire)
-        assert await wires[0].answer() is None  # it was let go
+        assert await wires[0].answer() is None  # closed by the service
         await wires[1].send(_HEALTH)
         assert await wires[1].answer() is not None
 
 
-@pytest.mark.parametrize("body_s", [2 * PATIENCE_S])  # none is answered before the last has come
-async def test_where_no_connection_is_idle_another_is_turned_away(api: Api) -> None:
+# No body times out before the last connection is open.
+@pytest.mark.parametrize("body_s", [2 * PATIENCE_S])
+async def test_a_new_connection_is_rejected_if_no_connection_is_idle(api: Api) -> None:
     async with AsyncExitStack() as stack:
         for _ in range(120):
             wire = await stack.enter_async_context(Wire(api.base))
-            await wire.send(create(api, b"{", announced=5_000))
+            await wire.send(create(api, b"{", content_length=5_000))
         async with asyncio.timeout(PATIENCE_S):
             while True:
                 async with Wire(api.base) as wire:
@@ -279,7 +280,7 @@ async def test_where_no_connection_is_idle_another_is_turned_away(api: Api) -> N
                     return
 
 
-async def test_a_client_that_takes_no_answer_is_cut_off(api: Api) -> None:
+async def test_a_client_that_does_not_read_responses_is_disconnected(api: Api) -> None:
     async with Wire(api.base) as wire:
         wire.read_slowly()
         await wire.send(b"GET /openapi.yaml HTTP/1.1\r\nHost: x\r\n\r\n" * 100)
@@ -295,7 +296,7 @@ def lane_of(settings: Settings, path: str) -> LaneName | None:
     return lane and lane.name
 
 
-def test_the_lane_of_merchants_is_for_the_routes_that_need_a_key(settings: Settings) -> None:
+def test_the_merchant_lane_contains_exactly_the_routes_that_need_a_key(settings: Settings) -> None:
     """Their handlers are methods wrapped by `MerchantApi.route`."""
     routes = [item for item in (*ROUTES, *OPERATOR_ROUTES) if isinstance(item, Route)]
     needs_key = {
@@ -348,20 +349,20 @@ def test_the_lane_of_merchants_is_for_the_routes_that_need_a_key(settings: Setti
         ("/healthz", None),
     ],
 )
-def test_each_path_has_the_lane_of_its_callers(
+def test_each_path_belongs_to_the_lane_of_its_clients(
     settings: Settings, path: str, name: LaneName | None
 ) -> None:
     assert lane_of(settings, path) is name
 
 
 @pytest.mark.parametrize("path", ["/merchant", "/docs", "/sdk", "/openapi.yaml", "/nowhere"])
-async def test_a_crowd_of_merchants_holds_up_nothing_else(
-    api: Api, locked: asyncpg.Connection, path: str
+async def test_merchant_load_does_not_block_other_routes(
+    api: Api, payment_lock: asyncpg.Connection, path: str
 ) -> None:
     async with AsyncExitStack() as stack:
-        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_PLACES)]
+        wires = [await stack.enter_async_context(Wire(api.base)) for _ in range(_SLOTS)]
         for wire in wires:
             await wire.send(create(api))
-        await creating(locked, _PLACES)
+        await wait_for_blocked_statements(payment_lock, _SLOTS)
         answer = await asyncio.wait_for(api.send("GET", path), PATIENCE_S)
         assert answer.status in {200, 303, 404}

@@ -1,4 +1,4 @@
-"""Merchants install SDKs and plugins from their installation."""
+"""Merchants can install SDKs and plugins from the installation."""
 
 import asyncio
 import subprocess
@@ -32,9 +32,7 @@ def settings(settings: Settings, packages: Path) -> Settings:
     return settings.model_copy(update={"packages_dir": str(packages)})
 
 
-async def test_the_index_lists_projects_for_pip_and_other_files_for_people(
-    api: Api, packages: Path
-) -> None:
+async def test_the_index_lists_python_projects_and_other_packages(api: Api, packages: Path) -> None:
     index = await api.send("GET", "/packages/")
     assert index.headers["Content-Type"] == "text/html; charset=utf-8"
     text = index.body.decode()
@@ -51,7 +49,7 @@ async def test_the_index_lists_projects_for_pip_and_other_files_for_people(
     assert (await api.send("GET", f"/packages/files/{NODE_PACKAGE}", headers=headers)).status == 304
 
 
-async def test_nothing_but_the_packages_can_be_read(api: Api) -> None:
+async def test_only_packages_can_be_downloaded(api: Api) -> None:
     for path in ("files/notes.txt", "files/..%2F..%2Fetc%2Fpasswd", "files/", "unknown/"):
         answer = await api.send("GET", f"/packages/{path}")
         assert (answer.status, answer.json["code"]) == (404, "NOT_FOUND"), path

@@ -1,4 +1,4 @@
-"""A private certificate authority: each client trusts it only as configured."""
+"""Each client trusts a private certificate authority only if it is configured."""
 
 import asyncio
 import socket
@@ -34,7 +34,7 @@ _REFUSED = b"SFATAL\0C28P01\0Mpassword authentication failed\0\0"
 
 
 class _Server:
-    """A TLS server that counts requests and returns errors."""
+    """A TLS server that counts requests."""
 
     def __init__(self) -> None:
         self.requests = 0
@@ -128,7 +128,7 @@ async def _refund_on_chain(service: Service, _: str) -> None:
 @pytest.mark.parametrize(
     "request_by", [_gateway, _webhook, _chain, _contract_code, _signer, _refund_on_chain]
 )
-async def test_a_client_trusts_the_authority_that_the_setting_names_and_no_other(
+async def test_a_client_trusts_a_private_authority_only_if_it_is_configured(
     settings: Settings,
     authority: Authority,
     server: _Server,
@@ -137,8 +137,8 @@ async def test_a_client_trusts_the_authority_that_the_setting_names_and_no_other
 ) -> None:
     endpoint = SecretStr(server.url)
     ca_file = str(authority.ca_file) if trusted else ""
-    moved = {"rpc_ethereum": endpoint, "signer_ethereum": endpoint, "ca_file": ca_file}
-    service = await open_service(settings.model_copy(update=moved))
+    changes = {"rpc_ethereum": endpoint, "signer_ethereum": endpoint, "ca_file": ca_file}
+    service = await open_service(settings.model_copy(update=changes))
     try:
         await request_by(service, server.url)
     finally:
@@ -146,12 +146,12 @@ async def test_a_client_trusts_the_authority_that_the_setting_names_and_no_other
     assert bool(server.requests) is trusted
 
 
-def _refuse_one(listener: socket.socket, tls: ssl.SSLContext) -> None:
+def _refuse_password(listener: socket.socket, tls: ssl.SSLContext) -> None:
     """Speak PostgreSQL's protocol with TLS, up to a rejected password."""
-    with suppress(OSError):  # a client that refuses the certificate
+    with suppress(OSError):  # if the client refuses the certificate
         plain, _ = listener.accept()
         with plain:
-            plain.recv(8)  # the request for TLS
+            plain.recv(8)  # the TLS request
             plain.sendall(b"S")
             with tls.wrap_socket(plain, server_side=True) as connection:
                 connection.recv(1024)
@@ -160,27 +160,29 @@ def _refuse_one(listener: socket.socket, tls: ssl.SSLContext) -> None:
 
 
 @pytest.mark.parametrize(
-    ("named", "words"),
+    ("ca", "message"),
     [
         ("own", "password authentication failed"),  # so TLS was established
         ("another's", "its certificate is refused"),
     ],
 )
-async def test_the_databases_authority_is_the_one_that_its_url_names(
-    authority: Authority, tmp_path: Path, named: str, words: str
+async def test_a_database_certificate_is_verified_with_the_authority_in_the_url(
+    authority: Authority, tmp_path: Path, ca: str, message: str
 ) -> None:
     (tmp_path / "another").mkdir()
-    ca_file = authority.ca_file if named == "own" else Authority(tmp_path / "another").ca_file
+    ca_file = authority.ca_file if ca == "own" else Authority(tmp_path / "another").ca_file
     with socket.create_server(("127.0.0.1", 0)) as listener:
-        server = asyncio.create_task(asyncio.to_thread(_refuse_one, listener, authority.server()))
+        server = asyncio.create_task(
+            asyncio.to_thread(_refuse_password, listener, authority.server())
+        )
         port = listener.getsockname()[1]
         url = f"postgresql://payintent:secret@127.0.0.1:{port}/payintent"
-        with pytest.raises(RefusedConnectionError, match=words):
+        with pytest.raises(RefusedConnectionError, match=message):
             await connect(f"{url}?sslmode=verify-full&sslrootcert={ca_file}")
         await server
 
 
-async def test_a_database_whose_url_names_no_authority_is_not_trusted_by_any(
+async def test_a_database_url_without_an_authority_is_refused(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path))

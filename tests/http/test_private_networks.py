@@ -27,13 +27,18 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.webhooks.model import OutgoingDelivery
 from payintent.webhooks.sender import AttemptOutcome, WebhookSender
-from tests.http.test_egress import METADATA_AND_LINK_LOCAL, NEVER, ODD_SPELLINGS, PUBLIC
+from tests.http.test_egress import (
+    METADATA_AND_LINK_LOCAL,
+    PUBLIC,
+    SPECIAL_PURPOSE,
+    UNUSUAL_NOTATIONS,
+)
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
 _WIDE = "127.0.0.0/8,::1,10.0.0.0/8,172.16.0.0/12,192.168.0.0/16,100.64.0.0/10,fc00::/7"
-#: What no setting may hold; the rules hold against it all the same.
-_ABSURD = "0.0.0.0/0,::/0,169.254.0.0/16,fe80::/10,64:ff9b::/96,2002::/16,::ffff:0:0/96"
+#: Settings validation refuses these networks. The rules refuse them too.
+_FORBIDDEN = "0.0.0.0/0,::/0,169.254.0.0/16,fe80::/10,64:ff9b::/96,2002::/16,::ffff:0:0/96"
 _ADMIN = Actor("Ada", "it is arranged", Role.ADMIN)
 _OTHER_ADMIN = Actor("Alan", "agreed", Role.ADMIN)
 _OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
@@ -45,9 +50,9 @@ def _settings(any_settings: Settings, networks: str = "", ports: str = "") -> Se
     )
 
 
-@pytest.mark.parametrize("networks", [_WIDE, _ABSURD, f"{_WIDE},{_ABSURD}"])
+@pytest.mark.parametrize("networks", [_WIDE, _FORBIDDEN, f"{_WIDE},{_FORBIDDEN}"])
 @pytest.mark.parametrize("address", METADATA_AND_LINK_LOCAL)
-def test_metadata_and_link_local_addresses_are_refused_whatever_is_listed(
+def test_metadata_and_link_local_addresses_are_refused_even_if_listed(
     any_settings: Settings, networks: str, address: str
 ) -> None:
     assert find_address_refusal(address, make_egress_rules(_settings(any_settings, networks)))
@@ -56,18 +61,22 @@ def test_metadata_and_link_local_addresses_are_refused_whatever_is_listed(
 @pytest.mark.parametrize(
     "address",
     [
-        *(item for item in NEVER if not item.startswith("100.") or item == "100.100.100.200"),
-        "fd00:ec2::23",  # of pods
-        "fd00:ec2::253",  # names
+        *(
+            item
+            for item in SPECIAL_PURPOSE
+            if not item.startswith("100.") or item == "100.100.100.200"
+        ),
+        "fd00:ec2::23",  # EKS Pod Identity
+        "fd00:ec2::253",  # DNS
         "fd00:42::42",
         "::ffff:10.0.0.1",
         "64:ff9b::a00:1",
     ],
 )
-def test_what_is_neither_public_nor_private_stays_refused(
+def test_special_purpose_addresses_are_refused_even_if_listed(
     any_settings: Settings, address: str
 ) -> None:
-    rules = make_egress_rules(_settings(any_settings, f"{_WIDE},{_ABSURD}"))
+    rules = make_egress_rules(_settings(any_settings, f"{_WIDE},{_FORBIDDEN}"))
     assert find_address_refusal(address, rules)
 
 
@@ -89,7 +98,7 @@ def test_what_is_neither_public_nor_private_stays_refused(
         ("", "10.1.2.3", False),
     ],
 )
-def test_a_private_address_may_be_called_where_its_network_is_listed(
+def test_a_private_address_is_allowed_only_if_its_network_is_listed(
     any_settings: Settings, networks: str, address: str, is_allowed: bool
 ) -> None:
     rules = make_egress_rules(_settings(any_settings, networks))
@@ -103,22 +112,24 @@ def test_a_private_address_may_be_called_where_its_network_is_listed(
 
 
 @pytest.mark.parametrize("address", PUBLIC)
-def test_public_addresses_need_no_listing(any_settings: Settings, address: str) -> None:
+def test_public_addresses_need_not_be_listed(any_settings: Settings, address: str) -> None:
     assert (
         find_address_refusal(address, make_egress_rules(_settings(any_settings, "10.0.0.0/8")))
         is None
     )
 
 
-@pytest.mark.parametrize("host", ODD_SPELLINGS)
-def test_an_odd_spelling_of_a_listed_address_is_refused(any_settings: Settings, host: str) -> None:
+@pytest.mark.parametrize("host", UNUSUAL_NOTATIONS)
+def test_an_unusual_notation_of_a_listed_address_is_refused(
+    any_settings: Settings, host: str
+) -> None:
     with pytest.raises(EgressRefusedError):
         check_callback_url(
             f"https://{host}/hook", make_egress_rules(_settings(any_settings, _WIDE))
         )
 
 
-def test_ports_that_are_listed_are_open_beside_the_usual_ones(any_settings: Settings) -> None:
+def test_listed_ports_are_allowed_in_addition_to_the_default_ports(any_settings: Settings) -> None:
     rules = make_egress_rules(_settings(any_settings, "", "3000, 9443"))
     assert rules.ports == PORTS | {3000, 9443}
     assert check_callback_url("https://shop.example.com:3000/", rules).port == 3000
@@ -145,28 +156,30 @@ def test_ports_that_are_listed_are_open_beside_the_usual_ones(any_settings: Sett
         ({"webhook_ports": "9" * 5000}, "which is not a port"),
     ],
 )
-def test_a_list_that_cannot_be_meant_is_refused(changes: dict[str, Any], problem: str) -> None:
-    needed = {"database_url": "postgresql://x", "pepper": "x", "keyring": "x"}
+def test_an_invalid_list_of_networks_or_ports_is_refused(
+    changes: dict[str, Any], problem: str
+) -> None:
+    required = {"database_url": "postgresql://x", "pepper": "x", "keyring": "x"}
     with pytest.raises(ValidationError, match=problem):
-        Settings.model_validate(needed | changes)
+        Settings.model_validate(required | changes)
 
 
-async def test_a_merchant_is_registered_in_a_listed_network_alone(
+async def test_a_callback_url_can_be_registered_only_in_a_listed_network(
     world: World, settings: Settings
 ) -> None:
     await world.operator_token(_ADMIN.name)
-    listed = _settings(settings, "10.1.0.0/16", "3000")
-    service = await open_service(listed, {"fake": FakeGateway()})
+    changed_settings = _settings(settings, "10.1.0.0/16", "3000")
+    service = await open_service(changed_settings, {"fake": FakeGateway()})
     try:
         for url in ("https://10.1.2.3:3000/hook", "https://10.1.2.3/hook"):
             change = SetCallbackUrl(merchant_id=world.merchant_id, callback_url=url)
-            proposal = await service.submit(change, _ADMIN)  # its merchant is in service
+            proposal = await service.submit(change, _ADMIN)  # the merchant is active
             assert isinstance(proposal, Proposal)
             await service.run_operation(
                 Approve(approval_id=format_id(APPROVAL, proposal.id)), _OTHER_ADMIN
             )
-            shown = await world.perform(ShowMerchant(merchant_id=world.merchant_id))
-            assert shown.callback_url == url
+            merchant = await world.perform(ShowMerchant(merchant_id=world.merchant_id))
+            assert merchant.callback_url == url
         for url in (
             "https://10.2.0.1/hook",
             "https://169.254.169.254/latest/meta-data",
@@ -181,43 +194,43 @@ async def test_a_merchant_is_registered_in_a_listed_network_alone(
         await service.close()
 
 
-async def test_a_webhook_arrives_in_a_listed_network_at_a_listed_port(
+async def test_a_webhook_is_sent_only_to_a_listed_network_and_port(
     any_settings: Settings, endpoint: Any
 ) -> None:
     async with endpoint(_OK) as merchant:
-        attempt = await _sent(
+        attempt = await _send(
             _settings(any_settings, "127.0.0.1", str(merchant.port)), merchant.url
         )
         assert (attempt.succeeded, len(merchant.requests)) == (True, 1)
-        elsewhere = await _sent(
+        other_network = await _send(
             _settings(any_settings, "10.0.0.0/8", str(merchant.port)), merchant.url
         )
-        other_port = await _sent(_settings(any_settings, "127.0.0.1"), merchant.url)
+        other_port = await _send(_settings(any_settings, "127.0.0.1"), merchant.url)
         assert len(merchant.requests) == 1
-    assert elsewhere.outcome is other_port.outcome is AttemptOutcome.BLOCKED
+    assert other_network.outcome is other_port.outcome is AttemptOutcome.BLOCKED
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "moves.example"])
-async def test_a_url_of_a_member_leads_into_no_listed_network(
+async def test_a_url_of_a_member_cannot_reach_a_listed_network(
     any_settings: Settings, trap: Any, host: str
 ) -> None:
-    """The operator has allowed the network for the operator's own URLs."""
+    """The operator has allowed the network only for the operator's own URLs."""
 
     async def lookup(_host: str) -> list[str]:
         return ["127.0.0.1"]
 
     settings = _settings(any_settings, "127.0.0.1", str(trap.port))
     url = f"http://{host}:{trap.port}/hook"
-    attempt = await _sent(settings, url, lookup, is_public_only=True)
+    attempt = await _send(settings, url, lookup, is_public_only=True)
     assert attempt.outcome is AttemptOutcome.BLOCKED
     assert trap.is_untouched()
 
 
 @pytest.mark.parametrize(
-    "moved", ["127.0.0.2", "169.254.169.254", "fd00:ec2::254", "::ffff:127.0.0.1", "10.0.0.1"]
+    "new_address", ["127.0.0.2", "169.254.169.254", "fd00:ec2::254", "::ffff:127.0.0.1", "10.0.0.1"]
 )
-async def test_a_name_that_leaves_its_listed_network_is_never_connected_to(
-    any_settings: Settings, trap: Any, moved: str
+async def test_no_connection_is_made_to_a_name_that_leaves_its_listed_network(
+    any_settings: Settings, trap: Any, new_address: str
 ) -> None:
     answers = {"now": ["127.0.0.1"]}
 
@@ -227,23 +240,23 @@ async def test_a_name_that_leaves_its_listed_network_is_never_connected_to(
     settings = _settings(any_settings, "127.0.0.1", str(trap.port))
     url = f"http://moves.example:{trap.port}/hook"
     await check_callback_registration(url, make_egress_rules(settings), lookup=lookup)
-    for answer in ([moved], ["127.0.0.1", moved]):
+    for answer in ([new_address], ["127.0.0.1", new_address]):
         answers["now"] = answer
-        attempt = await _sent(settings, url, lookup)
+        attempt = await _send(settings, url, lookup)
         assert not attempt.succeeded
         assert attempt.outcome is AttemptOutcome.BLOCKED
     assert trap.is_untouched()
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach(
+async def test_a_picture_is_never_fetched_from_a_network_listed_for_webhooks(
     settings: Settings, gateway: FakeGateway, trap: Any, host: str
 ) -> None:
-    """A merchant enters an image URL; the operator has allowed the network for webhooks."""
+    """Merchants enter image URLs. The operator has allowed the network only for webhooks."""
     allowed = _settings(settings, "127.0.0.0/8,::1", str(trap.port))
     service = await open_service(allowed, {"fake": gateway})
     try:
-        assert make_egress_rules(service.settings).networks, "webhooks may go there"
+        assert make_egress_rules(service.settings).networks, "webhooks can reach the network"
         picture = PictureSource(f"https://{host}:{trap.port}/book.png")
         assert await service.pictures.get(picture) is None
     finally:
@@ -251,7 +264,7 @@ async def test_a_picture_is_never_fetched_from_a_network_that_webhooks_may_reach
     assert trap.is_untouched()
 
 
-async def _sent(
+async def _send(
     settings: Settings, url: str, lookup: Any = None, *, is_public_only: bool = False
 ) -> Any:
     sender = WebhookSender(settings, lambda: 1_700_000_000.0, lookup=lookup)

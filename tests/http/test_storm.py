@@ -28,12 +28,12 @@ _CREATES = int(os.environ.get("STORM_CREATES", "2000"))
 
 @pytest.fixture
 def sockets() -> Iterator[int]:
-    with many_files() as found:
-        yield found
+    with many_files() as sockets_max:
+        yield sockets_max
 
 
 @pytest.fixture
-async def paid_in_baht(settings: Settings, world: World) -> None:
+async def baht_method(settings: Settings, world: World) -> None:
     await add_simulator_method(settings, world.merchant_id)
 
 
@@ -41,11 +41,11 @@ async def paid_in_baht(settings: Settings, world: World) -> None:
 def ports(
     request: pytest.FixtureRequest,
     settings: Settings,
-    paid_in_baht: None,
+    baht_method: None,
     tmp_path: Path,
     sockets: int,
 ) -> Iterator[list[int]]:
-    """This many API processes."""
+    """Start the requested number of API processes, and return their ports."""
     with ExitStack() as stack:
         yield [stack.enter_context(api_process(settings, tmp_path)) for _ in range(request.param)]
 
@@ -59,22 +59,26 @@ def create(api_key: str, key: str, body: bytes) -> bytes:
     return head.encode() + body
 
 
-async def settled(ports: Sequence[int], requests: list[bytes], sockets: int) -> list[WireAnswer]:
-    """Send all requests at once, and repeat those that are told to retry later."""
-    done: list[WireAnswer] = []
+async def send_until_settled(
+    ports: Sequence[int], requests: list[bytes], sockets: int
+) -> list[WireAnswer]:
+    """Send all requests at once, and repeat a request if its response asks for a retry."""
+    final: list[WireAnswer] = []
     for _ in range(_TRIES_MAX):
         answers = await storm(ports, requests, sockets)
         assert {answer.status for answer in answers} <= {201, 409}
-        later = [one for one in answers if one.status == 409 and one.json["code"] == "CONFLICT"]
-        assert all(one.headers["retry-after"] == "1" for one in later)
-        done += [one for one in answers if one not in later]
-        if not later:
-            return done
-        requests = requests[: len(later)]  # they are all the same, or all sorts are among them
-    raise AssertionError("it is never done")
+        retries = [
+            item for item in answers if item.status == 409 and item.json["code"] == "CONFLICT"
+        ]
+        assert all(item.headers["retry-after"] == "1" for item in retries)
+        final += [item for item in answers if item not in retries]
+        if not retries:
+            return final
+        requests = requests[: len(retries)]  # they are identical or alternate
+    raise AssertionError(f"not settled after {_TRIES_MAX} tries")
 
 
-def only_payment(answers: list[WireAnswer]) -> str:
+def check_single_payment(answers: list[WireAnswer]) -> str:
     """Check that all responses are identical to the first; return the payment's id."""
     assert {answer.status for answer in answers} == {201}
     assert len({answer.body for answer in answers}) == 1
@@ -83,93 +87,95 @@ def only_payment(answers: list[WireAnswer]) -> str:
 
 
 @pytest.mark.parametrize("ports", [1], indirect=True)
-async def test_thousands_of_creates_at_once_with_one_key_make_one_payment(
+async def test_thousands_of_concurrent_creates_with_the_same_key_create_one_payment(
     world: World, ports: list[int], sockets: int
 ) -> None:
     requests = [create(world.api_key, str(uuid4()), document())] * _CREATES
-    answers = await settled(ports, requests, sockets)
+    answers = await send_until_settled(ports, requests, sockets)
     assert len(answers) == _CREATES
-    only_payment(answers)
+    check_single_payment(answers)
     [row] = await world.rows("SELECT count(*) AS n FROM payment")
     assert row["n"] == 1
 
 
 @pytest.mark.parametrize("ports", [2], indirect=True)
-async def test_two_processes_and_two_merchants_make_one_payment_each(
+async def test_two_processes_create_one_payment_for_each_of_two_merchants(
     settings: Settings, world: World, ports: list[int], sockets: int
 ) -> None:
-    other, key = await world.add_merchant(), str(uuid4())
-    await add_simulator_method(settings, other.merchant.id)
-    mine, theirs = (create(item, key, document()) for item in (world.api_key, other.api_key))
-    answers = await settled(ports, [mine, mine, theirs, theirs] * 500, sockets)
+    second_merchant, key = await world.add_merchant(), str(uuid4())
+    await add_simulator_method(settings, second_merchant.merchant.id)
+    first, second = (
+        create(item, key, document()) for item in (world.api_key, second_merchant.api_key)
+    )
+    answers = await send_until_settled(ports, [first, first, second, second] * 500, sockets)
     by_merchant = [
-        [one for one in answers if one.json["merchant_id"] == merchant_id]
-        for merchant_id in (world.merchant_id, other.merchant.id)
+        [answer for answer in answers if answer.json["merchant_id"] == merchant_id]
+        for merchant_id in (world.merchant_id, second_merchant.merchant.id)
     ]
-    assert len({only_payment(some) for some in by_merchant}) == 2
+    assert len({check_single_payment(group) for group in by_merchant}) == 2
     [row] = await world.rows("SELECT count(*) AS n FROM payment")
     assert row["n"] == 2
 
 
 @pytest.mark.parametrize("ports", [2], indirect=True)
-async def test_of_two_bodies_under_one_key_one_wins_and_the_other_is_told(
+async def test_two_bodies_with_the_same_key_create_one_payment_and_cause_conflicts(
     world: World, ports: list[int], sockets: int
 ) -> None:
     key = str(uuid4())
     first, second = (
         create(world.api_key, key, document(payer_uid=json.dumps(payer))) for payer in ("a", "b")
     )
-    answers = await settled(ports, [first, first, second, second] * 500, sockets)
-    refused = Counter(one.json["code"] for one in answers if one.status != 201)
-    assert list(refused) == ["IDEMPOTENCY_CONFLICT"]
-    only_payment([one for one in answers if one.status == 201])
+    answers = await send_until_settled(ports, [first, first, second, second] * 500, sockets)
+    codes = Counter(answer.json["code"] for answer in answers if answer.status != 201)
+    assert list(codes) == ["IDEMPOTENCY_CONFLICT"]
+    check_single_payment([answer for answer in answers if answer.status == 201])
     [row] = await world.rows("SELECT count(*) AS n FROM payment")
     assert row["n"] == 1
 
 
 @pytest.mark.parametrize("ports", [1], indirect=True)
-async def test_callers_that_hang_up_spoil_nothing_for_the_others(
+async def test_clients_that_disconnect_do_not_affect_other_clients(
     world: World, ports: list[int], sockets: int
 ) -> None:
-    asked = create(world.api_key, str(uuid4()), document())
-    gone, patient = await callers(ports, 100), await callers(ports, 100)
-    for item in gone:
-        item.send([asked])
-    waiting = [one.send([asked]) for one in patient]
+    request = create(world.api_key, str(uuid4()), document())
+    impatient, patient = await callers(ports, 100), await callers(ports, 100)
+    for client in impatient:
+        client.send([request])
+    responses = [client.send([request]) for client in patient]
     await asyncio.sleep(0)
-    for entry in gone:
-        entry.hang_up()
+    for client in impatient:
+        client.hang_up()
     async with asyncio.timeout(PATIENCE_S):
-        answers = [found for [found] in await asyncio.gather(*waiting)]
-    only_payment(answers)
-    for element in patient:
-        element.hang_up()
+        answers = [answer for [answer] in await asyncio.gather(*responses)]
+    check_single_payment(answers)
+    for client in patient:
+        client.hang_up()
     [row] = await world.rows("SELECT count(*) AS n FROM payment")
     assert row["n"] == 1
 
 
-async def test_a_first_request_whose_connection_dies_spoils_nothing_for_the_others(
+async def test_a_first_request_with_a_lost_connection_does_not_affect_the_rest(
     api: Api,
 ) -> None:
-    await api.create()  # so that statements are prepared
+    await api.create()  # prepares the statements
     key, body = str(uuid4()), document()
     holder = await api.world.open_connection()
     async with holder.transaction():
         await holder.execute("LOCK TABLE checkout IN SHARE MODE")
-        sent = [asyncio.create_task(post(api, body, Idempotency_Key=key)) for _ in range(30)]
-        waiting = []
+        creates = [asyncio.create_task(post(api, body, Idempotency_Key=key)) for _ in range(30)]
+        backends = []
         async with asyncio.timeout(PATIENCE_S):
-            while not waiting:
-                waiting = await api.world.rows(
+            while not backends:
+                backends = await api.world.rows(
                     "SELECT pid FROM pg_locks WHERE relation = 'checkout'::regclass AND NOT granted"
                 )
-        assert len(waiting) == 1  # all others wait for this one, without a connection
-        await holder.execute("SELECT pg_terminate_backend($1)", waiting[0]["pid"])
+        assert len(backends) == 1  # the rest wait for this request without a connection
+        await holder.execute("SELECT pg_terminate_backend($1)", backends[0]["pid"])
     await holder.close()
-    answers = await asyncio.gather(*sent)
+    answers = await asyncio.gather(*creates)
     for answer in answers:
         assert answer.status in {201, 409, 503}
         assert answer.status == 201 or 1 <= int(answer.headers["Retry-After"]) <= 5
-    again = [await post(api, body, Idempotency_Key=key) for _ in range(2)]
-    assert {answer.body for answer in again if answer.status == 201} == {again[1].body}
+    replays = [await post(api, body, Idempotency_Key=key) for _ in range(2)]
+    assert {answer.body for answer in replays if answer.status == 201} == {replays[1].body}
     assert await count(api) == 2

@@ -1,4 +1,4 @@
-"""Requests to upgrade to another protocol are handled as normal requests."""
+"""Requests to upgrade to a different protocol are handled as normal requests."""
 
 import json
 from uuid import uuid4
@@ -13,8 +13,8 @@ from tests.support.world import Answer, Api
 pytestmark = pytest.mark.full
 
 _PART = b'{"amount":"90.00"}'
-#: As Java's HttpClient and `curl --http2` ask over plain http, and a browser for a web socket.
-_WISHES = {
+#: Java's HttpClient and `curl --http2` send the first over plain HTTP; browsers send the second.
+_UPGRADES = {
     "h2c": b"Connection: Upgrade, HTTP2-Settings\r\nUpgrade: h2c\r\n"
     b"HTTP2-Settings: AAEAAEAAAAIAAAABAAMAAABkAAQBAAAAAAUAAEAA\r\n",
     "websocket": b"Connection: Upgrade\r\nUpgrade: websocket\r\nSec-WebSocket-Version: 13\r\n",
@@ -25,7 +25,7 @@ _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n"
 
 
 def refund(api: Api, created: Answer, headers: bytes) -> bytes:
-    """The head of a `POST …/refunds` request with these additional headers."""
+    """Return the head of a `POST …/refunds` request with these additional headers."""
     path = REFUNDS.format(payment_id=created.json["id"])
     return (
         b"POST %b HTTP/1.1\r\nHost: pay.example.com\r\nAuthorization: Bearer %b\r\n"
@@ -38,7 +38,7 @@ def chunked(body: bytes) -> bytes:
     return b"%x\r\n%b\r\n0\r\n\r\n" % (len(body), body)
 
 
-def only(answers: list[WireAnswer | None]) -> list[tuple[int, str | None]]:
+def summarize(answers: list[WireAnswer | None]) -> list[tuple[int, str | None]]:
     return [
         (answer.status, answer.json.get("amount") or answer.json.get("code"))
         for answer in answers
@@ -46,16 +46,16 @@ def only(answers: list[WireAnswer | None]) -> list[tuple[int, str | None]]:
     ]
 
 
-@pytest.mark.parametrize("wish", _WISHES.values(), ids=_WISHES)
+@pytest.mark.parametrize("upgrade", _UPGRADES.values(), ids=_UPGRADES)
 @pytest.mark.parametrize("framing", ["length", "chunked"])
-async def test_a_refund_that_asks_for_an_upgrade_refunds_its_part_and_no_more(
-    api: Api, wish: bytes, framing: str
+async def test_a_partial_refund_with_an_upgrade_request_refunds_only_its_amount(
+    api: Api, upgrade: bytes, framing: str
 ) -> None:
     created = await paid(api)
     head, body = (
-        (refund(api, created, wish + b"Content-Length: %d\r\n" % len(_PART)), _PART)
+        (refund(api, created, upgrade + b"Content-Length: %d\r\n" % len(_PART)), _PART)
         if framing == "length"
-        else (refund(api, created, wish + b"Transfer-Encoding: chunked\r\n"), chunked(_PART))
+        else (refund(api, created, upgrade + b"Transfer-Encoding: chunked\r\n"), chunked(_PART))
     )
     for pieces in ([head, body], [head + body], [head, body[:5], body[5:]]):
         async with Wire(api.base) as wire:
@@ -64,29 +64,29 @@ async def test_a_refund_that_asks_for_an_upgrade_refunds_its_part_and_no_more(
                 await wire.settle()
             first = await wire.answer()
             await wire.send(_HEALTH + b"\r\n")
-            assert only([first, await wire.answer()]) == [(201, "90.00"), (200, None)]
-    [refunded] = await kept(api.world)  # three times the same key
-    assert refunded["amount"] == 90
+            assert summarize([first, await wire.answer()]) == [(201, "90.00"), (200, None)]
+    [stored_refund] = await kept(api.world)  # the three requests have the same key
+    assert stored_refund["amount"] == 90
 
 
-@pytest.mark.parametrize("wish", _WISHES.values(), ids=_WISHES)
-async def test_what_follows_a_request_that_asked_for_an_upgrade_is_the_next_request(
-    api: Api, wish: bytes
+@pytest.mark.parametrize("upgrade", _UPGRADES.values(), ids=_UPGRADES)
+async def test_bytes_after_an_upgrade_request_are_parsed_as_the_next_request(
+    api: Api, upgrade: bytes
 ) -> None:
-    asking = _HEALTH + wish + b"\r\n"
+    request = _HEALTH + upgrade + b"\r\n"
     async with Wire(api.base) as wire:
-        await wire.send(asking + asking + _HEALTH + b"Connection: close\r\n\r\n")
+        await wire.send(request + request + _HEALTH + b"Connection: close\r\n\r\n")
         assert [answer.status for answer in await wire.answers()] == [200, 200, 200]
 
 
-async def test_a_body_behind_an_upgrade_is_never_read_as_a_request(api: Api) -> None:
+async def test_the_body_of_an_upgrade_request_is_never_parsed_as_a_request(api: Api) -> None:
     created = await paid(api)
-    inner = refund(api, created, b"Content-Length: 0\r\n")
-    wish = _WISHES["h2c"] + b"Content-Length: %d\r\n" % len(inner)
+    hidden_refund = refund(api, created, b"Content-Length: 0\r\n")
+    upgrade = _UPGRADES["h2c"] + b"Content-Length: %d\r\n" % len(hidden_refund)
     async with Wire(api.base) as wire:
-        await wire.send(_HEALTH + wish + b"\r\n")
+        await wire.send(_HEALTH + upgrade + b"\r\n")
         await wire.settle()
-        await wire.send(inner)
+        await wire.send(hidden_refund)
         await wire.send(_HEALTH + b"Connection: close\r\n\r\n")
         assert [answer.json["status"] for answer in await wire.answers()] == ["ok", "ok"]
     assert await count(api, "refund") == 0
@@ -104,7 +104,7 @@ async def test_a_body_behind_an_upgrade_is_never_read_as_a_request(api: Api) -> 
     ],
     ids=["empty chunks", "short", "none", "a space", "a space in chunks", "a chunk without end"],
 )
-async def test_a_body_that_was_announced_and_does_not_come_whole_refunds_nothing(
+async def test_a_refund_with_a_truncated_or_blank_body_refunds_nothing(
     api: Api, headers: bytes, body: bytes
 ) -> None:
     created = await paid(api)
@@ -120,34 +120,34 @@ async def test_a_body_that_was_announced_and_does_not_come_whole_refunds_nothing
 
 
 @pytest.mark.parametrize("headers", [b"", b"Content-Length: 0\r\n"], ids=["none", "zero"])
-async def test_a_request_that_announced_no_body_refunds_all_that_is_left(
+async def test_a_refund_without_a_body_refunds_the_remaining_amount(
     api: Api, headers: bytes
 ) -> None:
     created = await paid(api)
     async with Wire(api.base) as wire:
         await wire.send(refund(api, created, headers))
-        assert only([await wire.answer()]) == [(201, "1590.00")]
+        assert summarize([await wire.answer()]) == [(201, "1590.00")]
 
 
-async def test_nothing_is_parsed_behind_a_message_that_was_not_read_to_its_end(api: Api) -> None:
+async def test_nothing_is_parsed_after_a_message_that_was_not_fully_read(api: Api) -> None:
     created = await paid(api)
-    behind = refund(api, created, b"Content-Length: 0\r\n")
+    second_refund = refund(api, created, b"Content-Length: 0\r\n")
     too_large = b"Content-Length: 65537\r\nExpect: 100-continue\r\n"
     async with Wire(api.base) as wire:
         await wire.send(refund(api, created, too_large))
         first = await wire.answer()
         assert first is not None
         assert (first.status, first.headers["connection"]) == (413, "close")
-        await wire.send(behind)  # the client believes that its body was not wanted
+        await wire.send(second_refund)  # the client assumes that the body was refused
         assert await wire.answers() == []
     for broken in (b"Transfer-Encoding: chunked\r\n\r\nzz\r\n", b"Content-Length: x\r\n\r\n"):
         async with Wire(api.base) as wire:
-            await wire.send(refund(api, created, broken[:-2]) + behind)
+            await wire.send(refund(api, created, broken[:-2]) + second_refund)
             assert [answer.status for answer in await wire.answers()] == [400]
     assert await count(api, "refund") == 0
 
 
-async def test_a_request_that_cannot_be_read_leaves_the_answers_before_it_alone(api: Api) -> None:
+async def test_an_unparsable_request_does_not_affect_earlier_responses(api: Api) -> None:
     created = await paid(api)
     first = refund(api, created, b"Content-Length: %d\r\n" % len(_PART)) + _PART
     async with Wire(api.base) as wire:
@@ -155,10 +155,10 @@ async def test_a_request_that_cannot_be_read_leaves_the_answers_before_it_alone(
         assert [answer.status for answer in await wire.answers()] == [201, 400]
 
 
-async def test_an_answer_that_closes_the_connection_is_the_last_one(api: Api) -> None:
+async def test_nothing_is_processed_after_a_response_that_closes_the_connection(api: Api) -> None:
     created = await paid(api)
-    behind = refund(api, created, b"Content-Length: 0\r\n")
+    second_refund = refund(api, created, b"Content-Length: 0\r\n")
     async with Wire(api.base) as wire:
-        await wire.send(_HEALTH + b"Connection: close\r\n\r\n" + behind)
+        await wire.send(_HEALTH + b"Connection: close\r\n\r\n" + second_refund)
         assert [answer.status for answer in await wire.answers()] == [200]
     assert await count(api, "refund") == 0

@@ -37,7 +37,7 @@ class Wire:
         self._trusting = trusting
         self._host, _, port = base.removeprefix("http://").partition(":")
         self._port = int(port)
-        self._sent = b""  # until the first answer
+        self._sent = b""  # until the first response
         self._is_answered = False
 
     async def __aenter__(self) -> Self:
@@ -53,7 +53,7 @@ class Wire:
         self._writer.transport.abort()
 
     async def send(self, data: bytes) -> None:
-        """Send bytes. A closed connection is not a failure of the test."""
+        """Send bytes. The test does not fail if the connection is closed."""
         if not self._is_answered:
             self._sent += data
         try:
@@ -81,11 +81,11 @@ class Wire:
             return await self._reader.readuntil(b"\r\n\r\n")
 
     def is_lost(self) -> bool:
-        """Return whether the service has closed this connection."""
+        """Return whether the connection is closed."""
         return self._writer.transport.is_closing()
 
     async def answer(self, timeout_s: float = PATIENCE_S) -> WireAnswer | None:
-        """Read a response; None if the service has closed the connection."""
+        """Read a response. Return None if the service has closed the connection."""
         async with asyncio.timeout(timeout_s):
             try:
                 head = await self._reader.readuntil(b"\r\n\r\n")
@@ -104,21 +104,21 @@ class Wire:
 
     def _check_first(self, answer: WireAnswer) -> None:
         """Check a response against the contract, except for nginx's own responses."""
-        asked = None if self._is_answered else _FIRST_LINE.match(self._sent)
+        request = None if self._is_answered else _FIRST_LINE.match(self._sent)
         self._is_answered, self._sent = True, b""
         is_ours = "x-request-id" in answer.headers and "server" not in answer.headers
         if (
-            asked and is_ours and answer.body != MALFORMED_REQUEST[1]
-        ):  # which is no request of any route
-            path = asked[2].decode().partition("?")[0]
-            check(asked[1].decode(), path, answer.status, answer.headers, answer.body)
+            request and is_ours and answer.body != MALFORMED_REQUEST[1]
+        ):  # a malformed request has no route
+            path = request[2].decode().partition("?")[0]
+            check(request[1].decode(), path, answer.status, answer.headers, answer.body)
 
     async def answers(self, timeout_s: float = PATIENCE_S) -> list[WireAnswer]:
         """Read every response until the service closes the connection."""
-        found = []
-        while (one := await self.answer(timeout_s)) is not None:
-            found.append(one)
-        return found
+        responses = []
+        while (response := await self.answer(timeout_s)) is not None:
+            responses.append(response)
+        return responses
 
 
 async def exchange(base: str, data: bytes) -> WireAnswer | None:
