@@ -30,7 +30,7 @@ async def at_gateway(world: World) -> int:
     return await balance(world, f"gateway_clearing:{world.account_id}")
 
 
-async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: World) -> None:
+async def test_a_gateway_payout_credits_the_bank_until_it_is_reversed(world: World) -> None:
     await paid(world)
     took, income = await at_gateway(world), await balance(world, "fee_income")
     recorded: GatewayPayoutRecord = await world.perform(
@@ -59,7 +59,7 @@ async def test_a_gateways_payout_goes_to_the_bank_until_it_is_reversed(world: Wo
     assert await world.perform(ListGatewayPayouts(before=listed[1].id)) == []
 
 
-async def test_what_a_gateway_took_from_the_bank_is_entered_the_other_way_round(
+async def test_a_negative_gateway_payout_is_recorded_in_reverse(
     world: World,
 ) -> None:
     await paid(world)
@@ -70,7 +70,7 @@ async def test_what_a_gateway_took_from_the_bank_is_entered_the_other_way_round(
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_a_payout_of_a_merchants_own_account_settles_what_it_is_owed(world: World) -> None:
+async def test_a_payout_of_a_merchants_own_account_reduces_its_balance(world: World) -> None:
     await paid(world)
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
     due = await owed(world)
@@ -82,7 +82,7 @@ async def test_a_payout_of_a_merchants_own_account_settles_what_it_is_owed(world
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None:
+async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(world: World) -> None:
     await paid(world)
     done = await asyncio.gather(
         *(world.perform(came(world)) for _ in range(4)), return_exceptions=True
@@ -93,7 +93,7 @@ async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None
     assert await balance(world, "bank") == 150_000
 
 
-async def test_a_test_account_pays_nothing_out(world: World) -> None:
+async def test_payouts_of_a_test_account_are_rejected(world: World) -> None:
     new = NewAccount(provider="simulator", merchant_id=None, name="", base_url="-", livemode=False)
     async with world.database.transaction() as tx:
         account_id = await account_store.add(tx, new)
@@ -105,7 +105,7 @@ async def test_a_test_account_pays_nothing_out(world: World) -> None:
 
 
 @pytest.mark.parametrize("column", ["amount_minor", "fee_minor"])
-async def test_the_check_finds_a_payout_that_was_changed_beside_the_ledger(
+async def test_the_ledger_check_reports_a_payout_that_was_changed_directly(
     world: World, column: str
 ) -> None:
     await world.perform(came(world))

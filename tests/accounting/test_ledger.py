@@ -56,7 +56,7 @@ async def resolve(world: World, resolution: Any) -> None:
     await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
 
 
-async def test_a_payment_without_tax_credits_its_merchant_and_the_fee(world: World) -> None:
+async def test_a_payment_without_tax_credits_the_merchant_and_the_fee(world: World) -> None:
     await paid(world)
     assert await entries(world) == [
         ("capture", "gateway_clearing", "merchant_payable", 154389),
@@ -65,7 +65,7 @@ async def test_a_payment_without_tax_credits_its_merchant_and_the_fee(world: Wor
     assert await agrees(world)
 
 
-async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing(
+async def test_a_concurrent_second_settlement_waits_and_records_nothing(
     world: World,
 ) -> None:
     payment, session_id = await selected(world)
@@ -85,7 +85,7 @@ async def test_of_two_settles_of_one_capture_the_second_waits_and_enters_nothing
     assert [entry[0] for entry in await entries(world)] == ["capture", "capture"]
 
 
-async def test_a_fact_is_entered_once_whoever_tries(world: World) -> None:
+async def test_the_database_rejects_a_second_entry_for_the_same_fact(world: World) -> None:
     await paid(world)
     [row] = await world.rows("SELECT * FROM ledger_entry WHERE leg = 'fee'")
     twin = LedgerEntry(
@@ -104,7 +104,7 @@ async def test_a_fact_is_entered_once_whoever_tries(world: World) -> None:
             await ledger_store.add(tx, [twin])
 
 
-async def test_a_refund_that_is_told_twice_is_entered_once(world: World) -> None:
+async def test_a_refund_reported_twice_is_recorded_once(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment, "590.00")
     await work(world)
@@ -116,7 +116,7 @@ async def test_a_refund_that_is_told_twice_is_entered_once(world: World) -> None
     assert await agrees(world)
 
 
-async def test_a_dispute_that_was_won_can_be_lost_yet_and_each_step_is_entered(
+async def test_every_step_of_a_won_and_then_lost_dispute_is_recorded(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -130,7 +130,7 @@ async def test_a_dispute_that_was_won_can_be_lost_yet_and_each_step_is_entered(
     ]
 
 
-async def test_disputed_money_of_a_case_follows_it_to_its_merchant(world: World) -> None:
+async def test_disputed_money_of_an_accepted_case_is_credited_to_the_merchant(world: World) -> None:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
@@ -153,7 +153,7 @@ async def balances(world: World) -> dict[str, int]:
     return {account: amount for account, amount in found.items() if amount}
 
 
-async def test_money_that_was_dismissed_and_then_pays_its_session_is_still_balanced(
+async def test_the_ledger_balances_if_dismissed_money_later_pays_its_session(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -177,7 +177,7 @@ async def accepted(world: World) -> UUID:
     return session_id
 
 
-async def test_money_that_was_accepted_and_then_pays_its_session_is_owed_once(
+async def test_accepted_money_that_later_pays_its_session_is_credited_once(
     world: World, accepted: UUID
 ) -> None:
     payment = await add_session(world, accepted)
@@ -190,7 +190,7 @@ async def test_money_that_was_accepted_and_then_pays_its_session_is_owed_once(
     assert "ACCEPTED" in case.note
 
 
-async def test_money_that_was_accepted_and_comes_too_late_for_its_session_is_decided_again(
+async def test_accepted_money_that_is_too_late_for_its_session_reopens_a_case(
     world: World, accepted: UUID
 ) -> None:
     payment = await add_session(world, accepted)
@@ -206,7 +206,7 @@ async def test_money_that_was_accepted_and_comes_too_late_for_its_session_is_dec
     assert await agrees(world)
 
 
-async def test_a_case_that_is_closed_waits_for_the_dispute_of_its_money(world: World) -> None:
+async def test_closing_a_case_waits_for_a_concurrent_dispute(world: World) -> None:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
@@ -222,7 +222,7 @@ async def test_a_case_that_is_closed_waits_for_the_dispute_of_its_money(world: W
     assert await balances(world) == {"gateway_clearing": 159000, "dispute_reserve": -159000}
 
 
-async def test_money_is_accepted_or_pays_never_both(world: World) -> None:
+async def test_money_that_pays_its_session_cannot_be_accepted_concurrently(world: World) -> None:
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
@@ -239,14 +239,14 @@ async def test_money_is_accepted_or_pays_never_both(world: World) -> None:
     assert await balances(world) == PAID
 
 
-async def test_what_was_accepted_of_a_platforms_account_stays_in_suspense(world: World) -> None:
+async def test_accepted_money_in_a_platform_account_stays_in_suspense(world: World) -> None:
     await tell(world, world.id_generator.new_session_id())
     await resolve(world, "accept")
     assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
     assert await agrees(world)
 
 
-async def test_the_check_finds_what_was_changed_beside_the_ledger_to_the_unit(
+async def test_the_ledger_check_reports_exact_differences(
     world: World,
 ) -> None:
     await paid(world)

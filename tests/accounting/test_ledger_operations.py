@@ -80,7 +80,7 @@ async def balances(world: World) -> list[Any]:
     return await world.perform(ShowLedger())
 
 
-async def test_what_is_entered_later_is_what_was_entered_at_once(world: World) -> None:
+async def test_a_backfill_creates_the_same_entries_as_live_recording(world: World) -> None:
     await everything(world)
     live = await balances(world)
     before = await world.rows(ENTRIES)
@@ -106,7 +106,7 @@ def net(found: list[Any]) -> dict[str, str]:
     return {item.account: item.balance_minor for item in found if item.balance_minor != "0"}
 
 
-async def test_a_back_fill_that_was_cut_short_goes_on_and_does_nothing_twice(
+async def test_an_interrupted_backfill_continues_without_duplicates(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     await everything(world)
@@ -119,7 +119,7 @@ async def test_a_back_fill_that_was_cut_short_goes_on_and_does_nothing_twice(
     assert (await world.perform(BackfillLedger())).facts == 0
 
 
-async def test_money_of_before_that_pays_its_session_now_is_entered_once(world: World) -> None:
+async def test_an_unrecorded_capture_that_pays_its_session_is_recorded_once(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await forget(world)
@@ -134,7 +134,7 @@ async def test_money_of_before_that_pays_its_session_now_is_entered_once(world: 
     }
 
 
-async def test_a_refund_and_a_dispute_of_before_that_end_now_are_entered_whole(
+async def test_unrecorded_refunds_and_disputes_that_end_later_are_fully_recorded(
     world: World,
 ) -> None:
     payment = await paid(world)
@@ -161,7 +161,7 @@ async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None
     ]
 
 
-async def test_a_worker_tells_of_what_differs_and_that_it_is_over(world: World) -> None:
+async def test_a_worker_reports_ledger_differences_until_they_are_resolved(world: World) -> None:
     await paid(world)
     await forget(world, "leg = 'fee'")
     await check_ledger(world.service)
@@ -172,7 +172,7 @@ async def test_a_worker_tells_of_what_differs_and_that_it_is_over(world: World) 
     assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 0
 
 
-async def test_an_adjustment_is_entered_and_is_no_difference(world: World) -> None:
+async def test_an_adjustment_is_recorded_and_causes_no_difference(world: World) -> None:
     await paid(world)
     payable = f"merchant_payable:{world.merchant_id}"
     done = await world.perform(

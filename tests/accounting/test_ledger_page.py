@@ -157,7 +157,7 @@ def _named(account: str) -> str:
 
 
 @pytest.mark.parametrize("flow", FLOWS)
-async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> None:
+async def test_each_documented_flow_creates_its_entries(world: World, flow: str) -> None:
     await FLOWS[flow](world)
     shown = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
     tables = "\n".join(await _tables(world))
@@ -165,7 +165,7 @@ async def test_a_flow_of_the_page_makes_its_entries(world: World, flow: str) -> 
     assert await ledger_check_store.find_differences(world.database) == []
 
 
-def test_the_page_shows_every_flow_and_names_every_fact() -> None:
+def test_the_page_documents_every_flow_and_every_fact() -> None:
     tables, _, examples = PAGE.partition("## Examples\n")
     flows = examples.partition("\n## ")[0]
     assert [line[4:] for line in flows.splitlines() if line.startswith("### ")] == list(FLOWS)

@@ -141,7 +141,7 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
 
 @pytest.mark.parametrize(("entries", "expected"), [case[1:] for case in TABLE],
     ids=[case[0] for case in TABLE])  # fmt: skip
-def test_a_fact_makes_its_entries(entries: list[LedgerEntry], expected: list[Row]) -> None:
+def test_each_fact_creates_its_entries(entries: list[LedgerEntry], expected: list[Row]) -> None:
     assert rows(entries) == expected
     assert {(e.currency, e.chain) for e in entries} <= {("USD", None), ("USDT", "bnb")}
 
@@ -169,7 +169,7 @@ DISPUTES: list[tuple[CapturedMoney, DisputeState, int, dict[str, int], list[Row]
 
 
 @pytest.mark.parametrize(("money", "state", "amount", "recorded", "expected"), DISPUTES)
-def test_a_report_of_a_dispute_enters_what_has_changed(
+def test_a_dispute_report_records_only_changes(
     money: CapturedMoney,
     state: DisputeState,
     amount: int,
@@ -200,7 +200,7 @@ def test_a_report_of_a_dispute_enters_what_has_changed(
         ),
     ],
 )
-def test_the_charges_of_a_quote_are_in_the_units_of_its_total(
+def test_quoted_charges_have_the_same_units_as_the_total(
     fee: str, tax: str, total: str, total_minor: int, charges: Charges
 ) -> None:
     price = Price(

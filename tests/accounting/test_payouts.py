@@ -40,7 +40,7 @@ async def owed(world: World) -> int:
     return -await balance(world, f"merchant_payable:{world.merchant_id}")
 
 
-async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(world: World) -> None:
+async def test_a_payout_reduces_the_merchants_balance_until_it_is_reversed(world: World) -> None:
     await paid(world)
     before = await owed(world)
     recorded: PayoutRecord = await world.perform(payout(world, paid_on="2026-11-23"))
@@ -59,7 +59,7 @@ async def test_a_payout_lowers_what_its_merchant_is_owed_until_it_is_reversed(wo
     assert [item.reference for item in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
 
 
-async def test_payouts_at_once_are_together_not_above_what_is_owed(world: World) -> None:
+async def test_concurrent_payouts_cannot_exceed_the_merchants_balance(world: World) -> None:
     await paid(world)
     due = await owed(world)
     third = f"{(due // 3 + 1) / 100:.2f}"
@@ -73,7 +73,7 @@ async def test_payouts_at_once_are_together_not_above_what_is_owed(world: World)
     assert 0 <= await owed(world) < due // 3 + 1
 
 
-async def test_a_file_that_has_a_payout_twice_is_refused_as_a_whole(world: World) -> None:
+async def test_a_file_with_a_duplicate_payout_is_rejected(world: World) -> None:
     await paid(world)
     line = f"{world.merchant_id},100.00,THB,,transfer 1,2026-11-23"
     refused = await refusal(world, ImportPayouts(lines=[HEADER, line, line]))
@@ -81,7 +81,7 @@ async def test_a_file_that_has_a_payout_twice_is_refused_as_a_whole(world: World
     assert await world.perform(ListPayouts()) == []
 
 
-async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None:
+async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(world: World) -> None:
     await paid(world)
     done = await asyncio.gather(
         *(world.perform(payout(world)) for _ in range(4)), return_exceptions=True
@@ -91,7 +91,7 @@ async def test_the_same_reference_at_once_is_recorded_once(world: World) -> None
     ]
 
 
-async def test_a_refund_after_a_payout_makes_the_merchant_owe(world: World) -> None:
+async def test_a_refund_after_a_payout_makes_the_merchants_balance_negative(world: World) -> None:
     payment = await paid(world)
     due = await owed(world)
     await world.perform(payout(world, f"{due / 100:.2f}"))
@@ -102,7 +102,7 @@ async def test_a_refund_after_a_payout_makes_the_merchant_owe(world: World) -> N
     assert message == f"merchant {world.merchant_id} is owed -1.00 THB, not 0.01"
 
 
-async def test_a_file_is_recorded_whole_or_not_at_all_and_once(world: World) -> None:
+async def test_a_payout_file_is_imported_atomically_and_idempotently(world: World) -> None:
     await paid(world)
     merchant = world.merchant_id
     lines = [HEADER, f"{merchant},10.00,THB,,a,2026-11-23", f"{merchant},20.00,THB,,b,"]
@@ -126,7 +126,7 @@ async def test_a_file_is_recorded_whole_or_not_at_all_and_once(world: World) -> 
     assert len(await world.perform(ListPayouts())) == 3
 
 
-async def test_blank_lines_of_a_file_are_ignored_and_counted_in_what_is_wrong(world: World) -> None:
+async def test_blank_lines_are_ignored_but_counted_in_line_numbers(world: World) -> None:
     await paid(world)
     merchant = world.merchant_id
     blank = ["", "   ", ",,,,,", "\t"]
@@ -152,7 +152,7 @@ async def test_blank_lines_of_a_file_are_ignored_and_counted_in_what_is_wrong(wo
         ({"paid_on": "2026-02-30"}, "paid_on must be a day"),
     ],
 )
-async def test_what_is_no_payout_is_refused(
+async def test_an_invalid_payout_is_rejected(
     world: World, changes: dict[str, str], words: str
 ) -> None:
     code, message = await refusal(world, payout(world, **changes))

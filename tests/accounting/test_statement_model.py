@@ -3,5 +3,5 @@
 from payintent.accounting.statement_model import format_fact
 
 
-def test_a_fact_is_named_in_words() -> None:
+def test_facts_are_formatted_as_words() -> None:
     assert format_fact("refund_reserved") == "refund reserved"

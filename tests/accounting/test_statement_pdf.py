@@ -70,7 +70,7 @@ def placed(page: PageObject) -> list[Placed]:
     return found
 
 
-def test_the_first_page_has_every_figure_and_whose_it_is() -> None:
+def test_the_first_page_has_every_figure_and_the_merchants_name() -> None:
     [page] = pages_of(drawn(LINE))
     text = page.extract_text()
     assert "Statement 3 for 2026-11-25" in text
@@ -81,7 +81,7 @@ def test_the_first_page_has_every_figure_and_whose_it_is() -> None:
     assert "Page 1 of 1" in text
 
 
-def test_a_day_of_many_lines_has_each_of_them_on_numbered_pages() -> None:
+def test_every_line_of_a_long_statement_is_printed_once_on_numbered_pages() -> None:
     lines = [replace(LINE, payment_id=f"pay_{number:022}") for number in range(200)]
     pages = [page.extract_text() for page in pages_of(drawn(*lines))]
     assert len(pages) > 3
@@ -92,7 +92,7 @@ def test_a_day_of_many_lines_has_each_of_them_on_numbered_pages() -> None:
     assert [everything.count(str(line.payment_id)) for line in lines] == [1] * 200
 
 
-def test_amounts_end_at_one_place_also_where_they_are_long() -> None:
+def test_amounts_are_right_aligned_and_shrunk_if_they_are_long() -> None:
     amounts = ["5.00", "123456.00", f"{10**30}.123456789012345678"]
     [page] = pages_of(drawn(*(replace(LINE, net=amount) for amount in amounts)))
     begins = {text: x for text, x, _ in placed(page) if text in amounts}
@@ -136,7 +136,7 @@ def _embedded(pdf: bytes) -> set[str]:
 
 
 @pytest.mark.parametrize("script", NAMES)
-def test_a_name_of_any_script_is_drawn_with_an_embedded_font(
+def test_names_in_any_script_are_rendered_with_an_embedded_font(
     script: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name, font = NAMES[script]
@@ -156,7 +156,7 @@ def _shaped(name: str) -> list[str]:
         return [glyph for _, text in shape_runs(fonts, name, 10) for glyph in text]
 
 
-def test_letters_of_arabic_are_joined_and_run_from_right_to_left() -> None:
+def test_arabic_letters_are_joined_and_run_from_right_to_left() -> None:
     # "بب" has an initial and a final form; apart they have the isolated one.
     assert _shaped("بب") != _shaped("ب") * 2
     assert _shaped("אב") == _shaped("ב") + _shaped("א")
@@ -172,16 +172,16 @@ def test_letters_of_arabic_are_joined_and_run_from_right_to_left() -> None:
     ]
 
 
-def test_a_vowel_of_devanagari_stands_before_its_consonant() -> None:
+def test_a_devanagari_vowel_sign_is_placed_before_its_consonant() -> None:
     assert _shaped("कि") != _shaped("क") + _shaped("ि")
     assert _shaped("कि")[1:] == _shaped("क")
 
 
-def test_a_thai_tone_mark_stands_higher_above_a_vowel() -> None:
+def test_a_thai_tone_mark_is_raised_above_a_vowel_sign() -> None:
     assert _shaped("กี้") != _shaped("กี") + _shaped("้")
 
 
-def test_a_character_without_a_font_is_shown_as_a_replacement_and_logged() -> None:
+def test_a_character_without_a_font_is_replaced_and_logged() -> None:
     with capture_logs() as logged:
         [page] = pages_of(drawn(name="Ab\U00020bb7\u1820"))
     assert "Ab\ufffd\ufffd (merchant 7)" in page.extract_text().replace("\n", "")
@@ -190,11 +190,11 @@ def test_a_character_without_a_font_is_shown_as_a_replacement_and_logged() -> No
     assert "U+20BB7" in str(line)
 
 
-def test_a_long_name_becomes_smaller_and_stays_on_the_page() -> None:
+def test_a_long_name_is_shrunk_to_fit_the_page() -> None:
     [page] = pages_of(drawn(name="W" * 200))
     [begin] = [x for text, x, _ in placed(page) if "merchant 7" in text]
     assert begin < 780
 
 
-def test_the_same_statement_is_the_same_file() -> None:
+def test_writing_a_statement_is_deterministic() -> None:
     assert drawn(LINE, LINE) == drawn(LINE, LINE)

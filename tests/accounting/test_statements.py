@@ -86,7 +86,7 @@ async def balance(world: World) -> int:
     return sum(item.amount_minor for item in found if item.currency == "THB")
 
 
-async def test_a_day_that_is_over_has_what_moved_what_the_merchant_is_owed(world: World) -> None:
+async def test_a_statement_contains_every_movement_of_a_closed_day(world: World) -> None:
     await everything(world)
     transfer = RecordPayout(
         merchant_id=world.merchant_id, amount="20.00", currency="THB", reference="transfer 1"
@@ -118,7 +118,7 @@ async def test_a_day_that_is_over_has_what_moved_what_the_merchant_is_owed(world
     ]
 
 
-def test_every_fact_is_a_movement_or_moves_nothing_that_is_owed() -> None:
+def test_every_fact_is_a_movement_or_does_not_change_the_merchants_balance() -> None:
     assert set(Fact) - MOVEMENTS.keys() == {
         Fact.REFUND_DONE,  # from the reserve
         Fact.CASE_DISMISSED,  # from suspense
@@ -127,7 +127,7 @@ def test_every_fact_is_a_movement_or_moves_nothing_that_is_owed() -> None:
     }
 
 
-async def test_days_follow_each_other_and_those_without_entries_have_none(
+async def test_statements_are_consecutive_and_days_without_entries_are_skipped(
     world: World, writer: asyncpg.Connection
 ) -> None:
     for day, amount in ((0, 100), (1, 200), (4, 400)):
@@ -144,7 +144,7 @@ async def test_days_follow_each_other_and_those_without_entries_have_none(
     assert [(item.day - found[0].day).days for item in found] == [0, 1, 4]
 
 
-async def test_what_is_entered_with_an_earlier_time_is_of_the_next_day(
+async def test_a_backdated_entry_is_in_the_next_statement(
     world: World, writer: asyncpg.Connection
 ) -> None:
     await enter(writer, world, 100)
@@ -159,7 +159,7 @@ async def test_what_is_entered_with_an_earlier_time_is_of_the_next_day(
     assert [line["id"] for line in await lines(world, second)] == [late]
 
 
-async def test_an_entry_that_is_being_written_while_a_day_is_closed_is_not_lost(
+async def test_a_day_is_not_closed_while_an_entry_is_uncommitted(
     world: World, writer: asyncpg.Connection
 ) -> None:
     await enter(writer, world, 100)
@@ -181,7 +181,9 @@ async def test_an_entry_that_is_being_written_while_a_day_is_closed_is_not_lost(
     assert len(await lines(world, statement)) == 3
 
 
-async def test_workers_at_once_close_a_day_once(world: World, writer: asyncpg.Connection) -> None:
+async def test_concurrent_workers_close_a_day_once(
+    world: World, writer: asyncpg.Connection
+) -> None:
     for day in range(3):
         await world.move_clock(day * DAY_S)
         await enter(writer, world, 100)
@@ -190,7 +192,7 @@ async def test_workers_at_once_close_a_day_once(world: World, writer: asyncpg.Co
     assert [item.closing for item in await listed(world)] == ["1.00", "2.00", "3.00"]
 
 
-async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
+async def test_a_worker_with_an_outdated_watermark_does_not_repeat_entries(
     world: World, writer: asyncpg.Connection
 ) -> None:
     await enter(writer, world, 100)
@@ -212,7 +214,7 @@ async def test_a_worker_that_looked_earlier_than_another_states_nothing_twice(
     ]
 
 
-async def test_entries_from_before_they_were_numbered_are_stated_once(
+async def test_unnumbered_entries_are_in_exactly_one_statement(
     world: World, writer: asyncpg.Connection
 ) -> None:
     unnumbered = ENTER.replace("created_at)", "created_at, entry_number) OVERRIDING SYSTEM VALUE")
@@ -229,7 +231,7 @@ async def test_entries_from_before_they_were_numbered_are_stated_once(
     assert await balance(world) == 300
 
 
-async def test_a_merchants_day_ends_in_its_time_zone(
+async def test_a_day_ends_in_the_merchants_time_zone(
     world: World, writer: asyncpg.Connection
 ) -> None:
     merchant = world.merchant_id
@@ -251,7 +253,7 @@ async def test_a_merchants_day_ends_in_its_time_zone(
     assert [item.closing for item in await listed(world)] == ["1.00", "1.20"]
 
 
-async def test_after_any_order_of_events_each_entry_is_in_one_statement(
+async def test_each_entry_is_in_exactly_one_statement_after_any_order_of_events(
     world: World, writer: asyncpg.Connection
 ) -> None:
     chance = random.Random(20_261_124)

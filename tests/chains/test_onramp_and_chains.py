@@ -17,7 +17,7 @@ async def _order(api: Api, country: str, **more: Any) -> Answer:
     return await api.send("POST", "/v1/onramp/orders", json={"country": country, **more})
 
 
-async def test_korea_is_restricted_from_the_start_and_others_reach_what_is_not_there_yet(
+async def test_by_default_only_korea_is_restricted_and_orders_are_not_implemented(
     api: Api,
 ) -> None:
     assert refusal(await _order(api, "KR")) == _REFUSED
@@ -25,7 +25,7 @@ async def test_korea_is_restricted_from_the_start_and_others_reach_what_is_not_t
         assert refusal(await _order(api, country, amount="10", anything=[1])) == _NOT_YET, country
 
 
-async def test_the_list_of_on_ramp_orders_is_the_operators_and_apart_from_crypto(api: Api) -> None:
+async def test_on_ramp_restrictions_are_independent_of_crypto_restrictions(api: Api) -> None:
     onramp = RestrictionType.ONRAMP
     await api.world.perform(AddRestriction(type=onramp, country="US"))
     await api.world.perform(LiftRestriction(type=onramp, country="KR"))
@@ -35,13 +35,13 @@ async def test_the_list_of_on_ramp_orders_is_the_operators_and_apart_from_crypto
     assert refusal(await _order(api, "JP")) == _NOT_YET
 
 
-async def test_the_country_is_the_bodys_and_an_edge_says_nothing_about_it(api: Api) -> None:
+async def test_the_country_comes_from_the_body_not_from_edge_headers(api: Api) -> None:
     headers = {"CloudFront-Viewer-Country": "KR", "X-Forwarded-For": "192.0.2.1"}
     answer = await api.send("POST", "/v1/onramp/orders", json={"country": "US"}, headers=headers)
     assert refusal(answer) == _NOT_YET
 
 
-async def test_what_names_no_country_is_a_bad_request(api: Api) -> None:
+async def test_a_body_without_a_valid_country_is_a_bad_request(api: Api) -> None:
     for body in (
         *(b"", b"{}", b"[]", b"null", b"{", b'{"country":null}', b'{"country":1}'),
         *(b'{"country":"kr"}', b'{"country":"KOR"}', b'{"country":""}', b'{"country":"K\\u0000"}'),
@@ -53,7 +53,7 @@ async def test_what_names_no_country_is_a_bad_request(api: Api) -> None:
         assert refusal(answer) == (400, "BAD_REQUEST"), body
 
 
-async def test_an_order_is_posted_as_json(api: Api) -> None:
+async def test_an_order_must_be_posted_as_json(api: Api) -> None:
     assert refusal(await api.send("GET", "/v1/onramp/orders")) == (405, "BAD_REQUEST")
     form = await api.send("POST", "/v1/onramp/orders", data={"country": "KR"})
     assert refusal(form) == (415, "BAD_REQUEST")
@@ -61,7 +61,7 @@ async def test_an_order_is_posted_as_json(api: Api) -> None:
     assert (await api.send("POST", "/v1/onramp/orders", json=vast)).status == 413
 
 
-async def test_the_three_chains_have_the_numbers_and_tokens_of_section_2_6(api: Api) -> None:
+async def test_the_three_chains_have_the_network_ids_and_tokens_of_section_2_6(api: Api) -> None:
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '1'}"))
     told = {}
     for slug in ("ethereum", "bsc", "native"):
@@ -78,7 +78,7 @@ async def test_the_three_chains_have_the_numbers_and_tokens_of_section_2_6(api: 
     }
 
 
-async def test_a_token_that_is_nowhere_or_not_taken_is_not_shown(api: Api) -> None:
+async def test_tokens_that_are_disabled_or_have_no_address_are_not_listed(api: Api) -> None:
     async def symbols(slug: str) -> list[str]:
         shown = (await api.send("GET", f"/v1/chains/{slug}")).json
         return [token["symbol"] for token in shown["tokens"]]
@@ -89,7 +89,7 @@ async def test_a_token_that_is_nowhere_or_not_taken_is_not_shown(api: Api) -> No
     assert await symbols("ethereum") == ["USDC"]
 
 
-async def test_a_chain_without_a_contract_of_ours_names_none(api: Api) -> None:
+async def test_a_chain_without_our_contract_has_no_contract_fields(api: Api) -> None:
     named = {"contract_address", "contract_version", "contract_abi", "pay_function", "event_topics"}
     before = (await api.send("GET", "/v1/chains/bsc")).json
     assert (before.keys() & named, before["status"]) == (set(), "degraded")
@@ -106,7 +106,7 @@ async def test_a_chain_without_a_contract_of_ours_names_none(api: Api) -> None:
     assert not (await api.send("GET", "/v1/chains/bsc")).json.keys() & named
 
 
-async def test_a_chain_is_open_to_browsers_and_is_not_cached(api: Api) -> None:
+async def test_browsers_of_any_origin_can_read_a_chain_which_is_not_cached(api: Api) -> None:
     answer = await api.send("GET", "/v1/chains/native", headers={"Origin": "https://shop.example"})
     assert answer.headers.getall("Access-Control-Allow-Origin") == ["*"]
     assert answer.headers.getall("Cache-Control") == ["no-store"]

@@ -53,7 +53,9 @@ async def _add(world: World, block: int, address: str = CONTRACT, chain: str = "
     return (await world.perform(new)).account_id
 
 
-async def test_a_chain_is_read_from_the_block_of_its_first_contract(world: World) -> None:
+async def test_a_chain_is_read_from_the_deployment_block_of_its_first_contract(
+    world: World,
+) -> None:
     assert (await _chain(world, "bsc")).block is None
     await _add(world, 500)
     assert (await _chain(world, "bsc")).block == 499
@@ -66,7 +68,7 @@ async def test_a_chain_is_read_from_the_block_of_its_first_contract(world: World
     assert (cursor["hash"], cursor["at"]) == (None, None)
 
 
-async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
+async def test_a_contract_can_be_registered_once_per_chain(world: World) -> None:
     await _add(world, 1)
     with pytest.raises(RefusedError, match="is already registered") as refused:
         await _add(world, 2)
@@ -74,7 +76,7 @@ async def test_a_contract_is_known_once_on_its_chain(world: World) -> None:
     await _add(world, 1, chain="ethereum")  # the same byte code may be anywhere
 
 
-async def test_a_retired_contract_is_offered_no_more_and_stays_watched(world: World) -> None:
+async def test_a_retired_contract_is_not_offered_but_still_watched(world: World) -> None:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     retired = await world.perform(RetireContract(account_id=session.quote.account_id))
@@ -88,7 +90,7 @@ async def test_a_retired_contract_is_offered_no_more_and_stays_watched(world: Wo
     assert await world.status(payment) == "PAID"
 
 
-async def test_a_merchants_own_contract_is_nobody_elses(world: World) -> None:
+async def test_a_merchants_own_contract_cannot_be_used_by_another_merchant(world: World) -> None:
     other = (await world.add_merchant()).merchant.id
     contract = await world.perform(
         AddContract(
@@ -115,7 +117,7 @@ async def test_a_merchants_own_contract_is_nobody_elses(world: World) -> None:
         )
 
 
-async def test_what_is_not_given_of_a_token_or_a_chain_stays(world: World) -> None:
+async def test_omitted_fields_of_a_token_or_chain_are_unchanged(world: World) -> None:
     before = await world.perform(SetToken(chain="native", symbol="USDT", address=USDT, minimum=7))
     after = await world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
     assert (after.address, after.minimum, after.enabled) == (before.address, 7, False)
@@ -127,13 +129,15 @@ async def test_what_is_not_given_of_a_token_or_a_chain_stays(world: World) -> No
     assert (cleared.confirmations, cleared.public_rpc_urls) == (9, [])
 
 
-async def test_public_addresses_can_be_told_before_finality_is(world: World) -> None:
+async def test_public_rpc_urls_can_be_set_before_finality(world: World) -> None:
     urls = ["https://rpc.example.com"]
     shown = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
     assert (shown.public_rpc_urls, shown.confirmations) == (urls, None)
 
 
-async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World) -> None:
+async def test_a_new_refunder_becomes_current_and_earlier_refunders_stay_listed(
+    world: World,
+) -> None:
     first, second = b"\x01" * 20, b"\x02" * 20
     for refunder in (first, second):
         shown = await world.perform(SetChain(chain="native", refunder=to_hex(refunder)))
@@ -154,7 +158,7 @@ async def test_a_new_refunder_takes_over_and_the_others_stay_listed(world: World
         ({"refund_approval_above": "NaN"}, "refund_approval_above must be a number of tokens"),
     ],
 )
-async def test_what_is_no_refunder_or_threshold_is_refused(
+async def test_an_invalid_refunder_or_threshold_is_rejected(
     world: World, changes: dict[str, str], said: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
@@ -163,7 +167,7 @@ async def test_what_is_no_refunder_or_threshold_is_refused(
     assert said in refused.value.message
 
 
-async def test_a_halted_chain_offers_nothing_until_it_is_resumed(world: World) -> None:
+async def test_a_halted_chain_offers_no_methods_until_it_is_resumed(world: World) -> None:
     methods = await offer_tokens(world)
     await world.rows("UPDATE chain_cursor SET block = 90, halted = 'block 90 is another one now'")
     assert (await _chain(world, "native")).halted == "block 90 is another one now"

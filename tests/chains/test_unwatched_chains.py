@@ -72,7 +72,7 @@ async def _is_sold(api: Api, methods: dict[str, int]) -> bool:
     return bool(offered)
 
 
-async def test_a_chain_is_sold_until_its_watcher_has_been_silent_for_too_long(
+async def test_a_chain_is_offered_until_its_watcher_has_not_reported_for_too_long(
     api: Api, methods: dict[str, int]
 ) -> None:
     assert await _is_sold(api, methods)
@@ -82,20 +82,20 @@ async def test_a_chain_is_sold_until_its_watcher_has_been_silent_for_too_long(
     assert await _is_sold(api, methods)
 
 
-async def test_a_chain_that_nobody_has_looked_at_is_not_sold(api: Api) -> None:
+async def test_a_chain_that_was_never_watched_is_not_offered(api: Api) -> None:
     methods = await offer_tokens(api.world)
     await api.world.rows("UPDATE chain_cursor SET watched_since = NULL, watched_until = NULL")
     assert not await _is_sold(api, methods)
 
 
-async def test_a_chain_whose_endpoints_are_far_behind_is_sold_no_more(
+async def test_a_chain_whose_endpoints_are_far_behind_is_not_offered(
     api: Api, methods: dict[str, int]
 ) -> None:
     await _look(api, 0)
     assert not await _is_sold(api, methods)
 
 
-async def test_a_halted_chain_is_sold_again_after_a_look_and_not_before(
+async def test_a_halted_chain_is_offered_once_it_is_resumed_and_watched_again(
     api: Api, methods: dict[str, int]
 ) -> None:
     await chain_store.halt(api.world.database, "native", "a person must look")
@@ -111,7 +111,7 @@ async def test_a_halted_chain_is_sold_again_after_a_look_and_not_before(
     assert await _is_sold(api, methods)
 
 
-async def test_a_contract_that_is_older_than_what_was_read_makes_the_chain_wait(
+async def test_a_chain_is_not_offered_until_an_older_contracts_blocks_are_read(
     api: Api, methods: dict[str, int]
 ) -> None:
     await api.world.rows("UPDATE chain_cursor SET block = 100")
@@ -123,7 +123,9 @@ async def test_a_contract_that_is_older_than_what_was_read_makes_the_chain_wait(
     assert await _is_sold(api, methods), "49 is read, the block before the contract's"
 
 
-async def test_the_catalogs_age_moves_with_what_it_shows(api: Api, methods: dict[str, int]) -> None:
+async def test_the_catalogs_update_time_changes_only_with_its_content(
+    api: Api, methods: dict[str, int]
+) -> None:
     del methods
     watched = await _catalog(api)
     await _look(api)

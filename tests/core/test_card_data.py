@@ -38,11 +38,11 @@ def test_card_data_is_masked(came: bytes, kept: bytes) -> None:
         b"\xff\x00\xfe",
     ],
 )
-def test_everything_else_stays_as_it_came(text: bytes) -> None:
+def test_other_data_is_unchanged(text: bytes) -> None:
     assert mask_card_data(text) == text
 
 
 @given(text=st.binary())
-def test_what_is_masked_once_stays_so(text: bytes) -> None:
+def test_masking_is_idempotent(text: bytes) -> None:
     masked = mask_card_data(text)
     assert mask_card_data(masked) == masked

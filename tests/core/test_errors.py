@@ -21,14 +21,14 @@ SPECIFIED = {
 }
 
 
-def test_there_are_the_28_codes_each_with_its_http_status() -> None:
+def test_the_28_error_codes_have_the_specified_http_statuses() -> None:
     expected = {code: status for status, codes in SPECIFIED.items() for code in codes.split()}
     assert len(expected) == 28
     assert {code.value: STATUS_BY_CODE[code] for code in ErrorCode} == expected
     assert STATUS_BY_CODE.keys() == set(ErrorCode)
 
 
-def test_an_amount_that_cannot_be_read_is_400_and_a_refused_one_422() -> None:
+def test_a_malformed_amount_returns_400_and_an_invalid_amount_422() -> None:
     assert (
         get_http_status(RefusedError(ErrorCode.INVALID_AMOUNT, "amount", is_malformed=True)) == 400
     )

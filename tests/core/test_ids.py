@@ -16,14 +16,14 @@ _numbers = st.integers(min_value=0, max_value=2**128 - 1)
 
 
 @given(_numbers, st.sampled_from(("pay", "sess", "rcpt", "case")))
-def test_an_id_has_22_characters_and_reads_back(number: int, prefix: str) -> None:
+def test_an_id_has_22_characters_and_can_be_parsed(number: int, prefix: str) -> None:
     text = ids.format_id(prefix, UUID(int=number))
     assert re.fullmatch(prefix + "_[0-9A-Za-z]{22}", text)
     assert ids.parse_id(prefix, text) == UUID(int=number)
 
 
 @given(st.lists(_numbers, min_size=2, max_size=2, unique=True))
-def test_ids_sort_outside_as_they_do_inside(numbers: list[int]) -> None:
+def test_external_ids_sort_like_internal_ids(numbers: list[int]) -> None:
     first, second = sorted(numbers)
     assert ids.format_id("pay", UUID(int=first)) < ids.format_id("pay", UUID(int=second))
 
@@ -38,11 +38,11 @@ def test_ids_sort_outside_as_they_do_inside(numbers: list[int]) -> None:
         *("pay_x_" + "0" * 22, "payx_" + "0" * 22),
     ],
 )
-def test_a_malformed_id_is_nobodys(raw: str) -> None:
+def test_a_malformed_id_is_not_parsed(raw: str) -> None:
     assert ids.parse_id("pay", raw) is None
 
 
-def test_an_id_beyond_128_bits_is_nobodys() -> None:
+def test_an_id_beyond_128_bits_is_not_parsed() -> None:
     largest = ids.format_id("pay", UUID(int=2**128 - 1))
     assert ids.parse_id("pay", largest) is not None
     assert ids.parse_id("pay", "pay_" + ids.to_base62(2**128, 22)) is None
@@ -62,7 +62,7 @@ def test_a_checkout_id_has_16_characters() -> None:
     assert not ids.is_checkout_id("cs_" + "0" * 16 + "\n")
 
 
-def test_a_masked_checkout_id_is_no_capability() -> None:
+def test_a_masked_checkout_id_shows_only_its_last_characters() -> None:
     assert ids.mask_checkout_id("cs_0123456789abcdef") == "cs_****cdef"
 
 
@@ -70,9 +70,7 @@ _times = st.integers(0, 2**48 - 1)
 
 
 @given(_times, st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1))
-def test_a_timed_id_is_a_uuid7_by_the_rfc_with_its_time_and_random_bits(
-    ms: int, random_bits: int
-) -> None:
+def test_a_timed_id_is_a_uuid7_with_its_time_and_random_bits(ms: int, random_bits: int) -> None:
     made = ids.make_timed_id(ms, random_bits)
     assert (made.version, made.variant) == (7, "specified in RFC 4122")
     assert ids.get_unix_ms(made) == ms
@@ -80,12 +78,14 @@ def test_a_timed_id_is_a_uuid7_by_the_rfc_with_its_time_and_random_bits(
 
 
 @given(_times, st.lists(st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1), min_size=2, max_size=2))
-def test_timed_ids_of_a_millisecond_sort_by_their_random_bits(ms: int, random: list[int]) -> None:
+def test_timed_ids_of_the_same_millisecond_sort_by_their_random_bits(
+    ms: int, random: list[int]
+) -> None:
     first, second = sorted(random)
     assert ids.make_timed_id(ms, first) <= ids.make_timed_id(ms, second)
 
 
-def test_a_session_id_and_its_name_on_a_chain_have_128_random_bits() -> None:
+def test_session_ids_and_on_chain_payment_ids_have_128_random_bits() -> None:
     generator = IdGenerator()
     for make in (generator.new_session_id, new_pay_uuid):
         made = [make().int for _ in range(200)]
@@ -94,7 +94,7 @@ def test_a_session_id_and_its_name_on_a_chain_have_128_random_bits() -> None:
             assert len({value >> bit & 1 for value in made}) == 2
 
 
-def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
+def test_the_generator_creates_unique_ids_of_every_kind() -> None:
     id_generator = IdGenerator(unix_ms=lambda: 1)
     assert id_generator.new_id() != id_generator.new_id()
     assert id_generator.new_id() < IdGenerator(unix_ms=lambda: 2).new_id()
@@ -106,13 +106,13 @@ def test_the_mint_makes_new_names_in_the_form_they_need() -> None:
 KEY = api_key.make_api_key(api_key.MERCHANT, "Abcd1234", "s" * 43)
 
 
-def test_an_api_key_has_the_documented_form_and_a_crc_of_what_stands_before() -> None:
+def test_an_api_key_has_the_documented_format_and_ends_with_a_checksum() -> None:
     assert re.fullmatch(r"sk_live_Abcd1234_s{43}[0-9A-Za-z]{6}", KEY.text)
     assert KEY.text[-6:] == ids.to_base62(zlib.crc32(KEY.text[:-6].encode()), 6)
     assert api_key.parse_api_key(api_key.MERCHANT, KEY.text) == KEY
 
 
-def test_no_single_changed_character_passes_for_a_key() -> None:
+def test_a_key_with_one_changed_character_is_rejected() -> None:
     for place, char in enumerate(KEY.text):
         other = "x" if char != "x" else "y"
         changed = KEY.text[:place] + other + KEY.text[place + 1 :]
@@ -122,11 +122,11 @@ def test_no_single_changed_character_passes_for_a_key() -> None:
 @pytest.mark.parametrize(
     "text", ["", KEY.text[:-1], KEY.text + "0", KEY.text + "\n", f" {KEY.text}"]
 )
-def test_a_text_of_another_form_is_no_key(text: str) -> None:
+def test_a_malformed_key_is_rejected(text: str) -> None:
     assert api_key.parse_api_key(api_key.MERCHANT, text) is None
 
 
-def test_a_key_of_another_kind_is_no_merchants() -> None:
+def test_an_operator_or_test_key_is_not_a_merchant_key() -> None:
     for prefix in (api_key.OPERATOR, "sk_test"):
         other = api_key.make_api_key(prefix, "Abcd1234", "s" * 43)
         assert api_key.parse_api_key(prefix, other.text) == other
@@ -136,14 +136,14 @@ def test_a_key_of_another_kind_is_no_merchants() -> None:
 @pytest.mark.parametrize(
     "clock", [[5] * 1000, [5, 5, 3, 1, 5, 6, 2], [9, 8, 7]], ids=["still", "back", "falling"]
 )
-def test_an_id_is_above_those_made_before_it_whatever_the_clock_does(clock: list[int]) -> None:
+def test_ids_increase_even_if_the_clock_goes_backwards(clock: list[int]) -> None:
     ticks = iter(clock)
     generator = IdGenerator(unix_ms=lambda: next(ticks))
     made = [generator.new_id() for _ in clock]
     assert made == sorted(set(made))
 
 
-def test_a_millisecond_whose_ids_are_used_up_gives_way_to_the_next(
+def test_an_exhausted_millisecond_continues_in_the_next_millisecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("secrets.randbits", lambda bits: (1 << bits) - 1)

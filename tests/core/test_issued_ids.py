@@ -40,14 +40,16 @@ _FEED_CURSORS = [
 
 
 @pytest.mark.parametrize(("text", "value", "unix_ms"), _TIMED)
-def test_an_issued_id_parses_and_has_its_time(text: str, value: str, unix_ms: int) -> None:
+def test_an_id_of_an_earlier_release_parses_and_has_its_time(
+    text: str, value: str, unix_ms: int
+) -> None:
     parsed = ids.parse_id(ids.PAYMENT, text)
     assert parsed == UUID(value)
     assert ids.format_id(ids.PAYMENT, parsed) == text
     assert ids.get_unix_ms(parsed) == unix_ms
 
 
-def test_issued_ids_sort_by_their_time_inside_and_outside_and_new_ids_sort_after_them() -> None:
+def test_ids_of_earlier_releases_sort_by_time_and_before_new_ids() -> None:
     texts, values = [text for text, _, _ in _TIMED], [UUID(value) for _, value, _ in _TIMED]
     assert texts == sorted(texts)
     assert values == sorted(values)
@@ -56,25 +58,25 @@ def test_issued_ids_sort_by_their_time_inside_and_outside_and_new_ids_sort_after
     assert ids.format_id(ids.PAYMENT, new) > texts[-1]
 
 
-def test_a_new_id_sorts_between_issued_ones_by_its_time() -> None:
+def test_a_new_id_sorts_among_ids_of_earlier_releases_by_its_time() -> None:
     new = IdGenerator(unix_ms=lambda: 1795888444500).new_id()
     assert UUID(_TIMED[3][1]) < new < UUID(_TIMED[4][1])
 
 
 @pytest.mark.parametrize(("text", "value"), _SESSIONS)
-def test_an_issued_session_id_parses(text: str, value: str) -> None:
+def test_a_session_id_of_an_earlier_release_parses(text: str, value: str) -> None:
     parsed = ids.parse_id(ids.SESSION, text)
     assert parsed == UUID(value)
     assert ids.format_id(ids.SESSION, parsed) == text
 
 
 @pytest.mark.parametrize("text", _CHECKOUT_IDS)
-def test_an_issued_checkout_id_is_one(text: str) -> None:
+def test_a_checkout_id_of_an_earlier_release_is_valid(text: str) -> None:
     assert ids.is_checkout_id(text)
 
 
 @pytest.mark.parametrize(("text", "number", "event_id"), _FEED_CURSORS)
-def test_an_issued_feed_cursor_is_read_and_written_as_before(
+def test_a_feed_cursor_of_an_earlier_release_is_parsed_and_formatted_unchanged(
     text: str, number: int, event_id: str
 ) -> None:
     position = FeedCursor(number, UUID(event_id))
@@ -82,5 +84,5 @@ def test_an_issued_feed_cursor_is_read_and_written_as_before(
     assert write_feed_cursor(position) == text
 
 
-def test_an_issued_cursor_of_a_list_is_read() -> None:
+def test_a_list_cursor_of_an_earlier_release_is_parsed() -> None:
     assert read_id_cursor("AaIjSvJhgACUvMEQ1s4VsQ==") == UUID(_TIMED[1][1])

@@ -12,7 +12,7 @@ LOCAL = {"TH": "THB", "JP": "JPY", "TW": "TWD", "ID": "IDR", "PH": "PHP"}
 TOKENS = {"USDT", "NATIVED"}
 
 
-def test_there_are_the_53_countries_with_their_currencies() -> None:
+def test_the_53_countries_have_the_specified_currencies() -> None:
     expected = {"GL": TOKENS}
     expected |= {code: {fiat} | TOKENS for code, fiat in LOCAL.items()}
     expected |= {code: {"USD"} | TOKENS for code in DOLLARS}
@@ -21,12 +21,12 @@ def test_there_are_the_53_countries_with_their_currencies() -> None:
     assert {code: set(currencies) for code, currencies in COUNTRIES.items()} == expected
 
 
-def test_every_country_has_a_name_of_its_own() -> None:
+def test_every_country_has_a_unique_name() -> None:
     assert COUNTRY_NAMES.keys() == COUNTRIES.keys()
     assert len(set(COUNTRY_NAMES.values())) == 53
 
 
-def test_there_are_the_eight_currencies_with_their_decimals() -> None:
+def test_the_eight_currencies_have_the_specified_decimals() -> None:
     shown = {code: currency.display_decimals for code, currency in CURRENCIES.items()}
     fiat = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
     assert shown == fiat | {"USDT": 4, "NATIVED": 4}
@@ -34,7 +34,7 @@ def test_there_are_the_eight_currencies_with_their_decimals() -> None:
     assert all(code == currency.code for code, currency in CURRENCIES.items())
 
 
-def test_tokens_follow_the_dollar_alone() -> None:
+def test_only_usd_payments_accept_pegged_tokens() -> None:
     assert set(list_accepted_currencies("USD", pegged=True)) == {"USD", "USDC"} | TOKENS
     for code in CURRENCIES.keys() - {"USD"}:
         assert list_accepted_currencies(code, pegged=True) == (code,)
@@ -42,7 +42,7 @@ def test_tokens_follow_the_dollar_alone() -> None:
         assert list_accepted_currencies(code, pegged=False) == (code,)
 
 
-def test_every_currency_is_payable_somewhere_and_tokens_everywhere() -> None:
+def test_every_currency_is_payable_in_some_country_and_tokens_everywhere() -> None:
     for code in CURRENCIES:
         assert any(is_payable_in(country, code, pegged=False) for country in COUNTRIES)
     for country in COUNTRIES:
@@ -52,7 +52,7 @@ def test_every_currency_is_payable_somewhere_and_tokens_everywhere() -> None:
     assert not is_payable_in("GL", "USD", pegged=False)
 
 
-def test_a_token_that_only_settles_pays_dollars_everywhere_and_is_asked_for_nowhere() -> None:
+def test_usdc_can_settle_usd_payments_but_is_not_a_payment_currency() -> None:
     assert TENDER.keys() - CURRENCIES.keys() == {"USDC"}
     assert all(TENDER[code] is CURRENCIES[code] for code in CURRENCIES)
     for country, asked in COUNTRIES.items():

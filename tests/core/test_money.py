@@ -42,7 +42,7 @@ def _refusal(raw: object, currency: str = "USD", lowest: Decimal = LOWEST) -> Re
         *(1, 1.5, 0, True, None, [], {}, ["1"], Decimal(1), b"1"),
     ],
 )
-def test_what_is_no_plain_ascii_decimal_text_is_malformed(raw: object) -> None:
+def test_an_amount_that_is_not_plain_ascii_decimal_text_is_malformed(raw: object) -> None:
     assert _refusal(raw).is_malformed
 
 
@@ -57,7 +57,7 @@ def test_what_is_no_plain_ascii_decimal_text_is_malformed(raw: object) -> None:
         ("0." + "0" * 400 + "1", "USDT"),
     ],
 )
-def test_a_plain_decimal_of_a_refused_value_is_not_malformed(raw: str, currency: str) -> None:
+def test_a_plain_decimal_with_a_rejected_value_is_not_malformed(raw: str, currency: str) -> None:
     assert not _refusal(raw, currency).is_malformed
 
 
@@ -69,17 +69,17 @@ def test_a_plain_decimal_of_a_refused_value_is_not_malformed(raw: str, currency:
         *(("0.000000000000000001", "USDT"), ("999999999.999999999999999999", "NATIVED")),
     ],
 )
-def test_an_amount_that_its_currency_can_hold_is_read_exactly(raw: str, currency: str) -> None:
+def test_a_valid_amount_is_parsed_exactly(raw: str, currency: str) -> None:
     assert parse_amount(raw, currency, LOWEST, HIGHEST) == Decimal(raw)
 
 
-def test_the_operators_bounds_are_themselves_allowed() -> None:
+def test_the_configured_bounds_are_inclusive() -> None:
     assert parse_amount("5.00", "USD", Decimal(5), Decimal(5)) == 5
     assert not _refusal("4.99", lowest=Decimal(5)).is_malformed
 
 
 @given(st.text(max_size=40))
-def test_no_text_is_read_unless_it_is_ascii_digits_with_at_most_one_point(raw: str) -> None:
+def test_only_ascii_digits_with_at_most_one_point_are_parsed(raw: str) -> None:
     with suppress(RefusedError):
         value = parse_amount(raw, "USDT", LOWEST, HIGHEST)
         assert set(raw) <= set("0123456789.")
@@ -91,7 +91,7 @@ def test_no_text_is_read_unless_it_is_ascii_digits_with_at_most_one_point(raw: s
     st.integers(min_value=1, max_value=10**27),
     st.integers(min_value=0, max_value=18),
 )
-def test_text_becomes_smallest_units_and_comes_back(currency: str, number: int, used: int) -> None:
+def test_amounts_convert_to_smallest_units_and_back(currency: str, number: int, used: int) -> None:
     decimals = DECIMALS[currency]
     used = min(used, decimals)
     digits = str(number % 10 ** (9 + used) or 1).rjust(used + 1, "0")
@@ -106,7 +106,7 @@ def test_text_becomes_smallest_units_and_comes_back(currency: str, number: int, 
 
 
 @pytest.mark.parametrize("code", sorted(DECIMALS))
-def test_an_amount_may_be_as_fine_as_its_currency(code: str) -> None:
+def test_each_currency_has_its_amount_decimals(code: str) -> None:
     assert CURRENCIES[code].amount_decimals == DECIMALS[code]
 
 
@@ -120,14 +120,14 @@ def test_an_amount_may_be_as_fine_as_its_currency(code: str) -> None:
         ("1E-18", 18, True, "0." + "0" * 17 + "1"),
     ],
 )
-def test_an_amount_is_written_without_exponent_and_zero_is_bare(
+def test_amounts_are_formatted_without_exponent_and_zero_as_a_single_digit(
     value: str, decimals: int, trim: bool, shown: str
 ) -> None:
     assert format_amount(Decimal(value), decimals, trim=trim) == shown
 
 
 @given(st.decimals(min_value=0, max_value=10**12, places=30), st.integers(0, 18))
-def test_rounding_is_half_up_and_up_whatever_the_size(value: Decimal, decimals: int) -> None:
+def test_rounding_is_exact_for_any_amount(value: Decimal, decimals: int) -> None:
     exact, unit = Fraction(value), Fraction(1, 10**decimals)
     half_up = Fraction(round_half_up(value, decimals))
     assert half_up % unit == 0
@@ -137,7 +137,7 @@ def test_rounding_is_half_up_and_up_whatever_the_size(value: Decimal, decimals: 
     assert exact <= up < exact + unit
 
 
-def test_what_is_finer_than_the_smallest_unit_has_no_count() -> None:
+def test_amounts_finer_than_the_smallest_unit_have_no_count() -> None:
     assert to_smallest_unit(Decimal("1.001"), 2) is None
     assert to_smallest_unit(Decimal("0.0000001"), 6) is None
     assert to_smallest_unit(Decimal("1.000"), 2) == 100
@@ -159,7 +159,7 @@ def test_what_is_finer_than_the_smallest_unit_has_no_count() -> None:
         ("1234", "XXX", "1,234 XXX"),
     ],
 )
-def test_money_has_separators_and_the_decimals_of_its_currency(
+def test_displayed_amounts_have_separators_and_the_currencys_decimals(
     amount: str, currency: str, shown: str
 ) -> None:
     assert format_display_amount(amount, currency) == shown

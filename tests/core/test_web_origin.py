@@ -7,7 +7,7 @@ from tests.support.making import NO_WAY_BACK
 
 
 @pytest.mark.parametrize("url", NO_WAY_BACK)
-def test_what_leads_elsewhere_never_has_the_shops_origin(url: str) -> None:
+def test_urls_that_lead_elsewhere_do_not_have_the_shops_origin(url: str) -> None:
     assert parse_web_origin(url) not in {"https://shop.example.com", ""}
 
 
@@ -26,7 +26,7 @@ def test_what_leads_elsewhere_never_has_the_shops_origin(url: str) -> None:
         ("https://xn--bcher-kva.example", "https://xn--bcher-kva.example"),
     ],
 )
-def test_one_origin_has_one_form(url: str, origin: str) -> None:
+def test_equivalent_origins_have_the_same_form(url: str, origin: str) -> None:
     assert parse_web_origin(url) == origin
     assert parse_web_origin(origin) == origin
 
@@ -41,5 +41,5 @@ def test_one_origin_has_one_form(url: str, origin: str) -> None:
         "https://a/\\b", "https://a/b c", "https://a/\r\nb", "https://a/\x00", "https://a/?\u202e",
     ],
 )  # fmt: skip
-def test_what_is_no_origin_has_none(url: str) -> None:
+def test_an_invalid_url_has_no_origin(url: str) -> None:
     assert parse_web_origin(url) is None

@@ -33,9 +33,7 @@ PAY = abi.encode_pay(16 * b"u", 20 * b"t", 7, 9)
         (PLAIN_TOKEN, "decimals", abi.DECIMALS),
     ],
 )
-def test_selectors_are_those_of_the_compiled_contracts(
-    contract: str, function: str, known: bytes
-) -> None:
+def test_selectors_match_the_compiled_contracts(contract: str, function: str, known: bytes) -> None:
     assert load(contract).selector(function) == f"0x{known.hex()}"
 
 
@@ -48,15 +46,15 @@ def test_selectors_are_those_of_the_compiled_contracts(
         ("receiver()", RECEIVER_SELECTOR),
     ],
 )
-def test_a_selector_that_is_written_out_is_its_signatures(signature: str, known: bytes) -> None:
+def test_literal_selectors_match_their_signatures(signature: str, known: bytes) -> None:
     assert keccak(signature.encode())[:4] == known
 
 
-def test_the_signature_of_pay_is_the_compiled_contracts() -> None:
+def test_the_pay_signature_matches_the_compiled_contract() -> None:
     assert abi.PAY_SIGNATURE in load(GATEWAY).selectors
 
 
-def test_topics_are_those_of_the_compiled_contract() -> None:
+def test_topics_match_the_compiled_contract() -> None:
     known = {"Paid": event_logs.PAID, "Refunded": event_logs.REFUNDED}
     assert load(GATEWAY).topics == {name: f"0x{one.hex()}" for name, one in known.items()}
 
@@ -74,7 +72,7 @@ def test_topics_are_those_of_the_compiled_contract() -> None:
     ],
 )
 @given(data=some.data())
-def test_calls_are_encoded_as_eth_abi_does(
+def test_calls_are_encoded_like_eth_abi(
     function: Callable[..., bytes], known: bytes, types: list[str], data: some.DataObject
 ) -> None:
     arguments: list[Any] = [data.draw(SOME[item]) for item in types]
@@ -83,7 +81,9 @@ def test_calls_are_encoded_as_eth_abi_does(
 
 
 @given(UUIDS, ADDRESSES, UINTS, UINTS)
-def test_a_call_of_pay_is_read_back(uuid: bytes, token: bytes, amount: int, deadline: int) -> None:
+def test_an_encoded_pay_call_can_be_decoded(
+    uuid: bytes, token: bytes, amount: int, deadline: int
+) -> None:
     told = abi.read_pay(abi.encode_pay(uuid, token, amount, deadline))
 
     assert told == PayCall(uuid, token, amount, deadline)
@@ -101,7 +101,7 @@ def test_a_call_of_pay_is_read_back(uuid: bytes, token: bytes, amount: int, dead
     ],
     ids=["empty", "short", "long", "other function", "dirty uuid", "dirty token"],
 )
-def test_another_call_is_no_call_of_pay(data: bytes) -> None:
+def test_a_call_that_is_not_pay_is_not_decoded(data: bytes) -> None:
     assert abi.read_pay(data) is None
 
 
@@ -114,7 +114,7 @@ def test_another_call_is_no_call_of_pay(data: bytes) -> None:
         lambda: abi.encode_pay(16 * b"u", 20 * b"t", 1, 2**256),
     ],
 )
-def test_what_fits_no_word_is_not_encoded(call: Callable[[], bytes]) -> None:
+def test_arguments_that_do_not_fit_a_word_are_rejected(call: Callable[[], bytes]) -> None:
     with pytest.raises(ValueError, match=r"bytes|bits"):
         call()
 
@@ -130,20 +130,20 @@ def test_what_fits_no_word_is_not_encoded(call: Callable[[], bytes]) -> None:
         (abi.to_uuid, bytes(16)),
     ],
 )
-def test_dirty_and_cut_words_are_refused(read: Callable[[bytes], Any], word: bytes) -> None:
+def test_dirty_and_truncated_words_are_rejected(read: Callable[[bytes], Any], word: bytes) -> None:
     with pytest.raises(ValueError, match=r"word|address|uuid"):
         read(word)
 
 
 @given(some.text(max_size=100))
-def test_a_reason_is_read_as_it_was_encoded(reason: str) -> None:
+def test_an_encoded_revert_reason_is_decoded(reason: str) -> None:
     data = bytes.fromhex("08c379a0") + encode(["string"], [reason])
 
     assert abi.decode_revert_reason(data) == abi.sanitize_text(reason)
 
 
 @given(some.binary(max_size=200))
-def test_no_reason_can_break_the_reading(rest: bytes) -> None:
+def test_malformed_revert_reasons_never_raise(rest: bytes) -> None:
     for head in (b"", bytes.fromhex("08c379a0"), bytes.fromhex("4e487b71")):
         assert abi.sanitize_text(abi.decode_revert_reason(head + rest)) == abi.decode_revert_reason(
             head + rest
@@ -151,7 +151,7 @@ def test_no_reason_can_break_the_reading(rest: bytes) -> None:
 
 
 @pytest.mark.parametrize("size", [0, 63, 65, 96])
-def test_words_are_as_many_as_expected(size: int) -> None:
+def test_data_with_an_unexpected_number_of_words_is_rejected(size: int) -> None:
     assert abi.split_words(bytes(64), 2) == 2 * [bytes(32)]
     with pytest.raises(ValueError, match="2 words"):
         abi.split_words(bytes(size), 2)
@@ -170,5 +170,5 @@ def test_words_are_as_many_as_expected(size: int) -> None:
         (bytes.fromhex("08c379a0") + encode(["string"], [1_000 * "x"]), 200 * "x"),
     ],
 )
-def test_reasons_are_short_and_fit_for_a_log(data: bytes, reason: str) -> None:
+def test_revert_reasons_are_truncated_and_sanitized(data: bytes, reason: str) -> None:
     assert abi.decode_revert_reason(data) == reason

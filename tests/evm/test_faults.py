@@ -18,7 +18,7 @@ async def found(reader: RpcChainReader, ground: Ground) -> LogBatch:
     return await search(reader, ground, last - PAYMENTS + 1, last)
 
 
-async def test_a_node_that_lags_does_so_in_everything(
+async def test_a_lagging_node_lags_in_every_response(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)
@@ -38,7 +38,7 @@ async def test_a_node_that_lags_does_so_in_everything(
     assert await reader.fetch_block(NODE, last - 2) is None
 
 
-async def test_dropped_logs_are_missing_and_their_receipts_are_not(
+async def test_dropped_logs_still_have_receipts(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)
@@ -55,7 +55,7 @@ async def test_dropped_logs_are_missing_and_their_receipts_are_not(
 
 
 @pytest.mark.parametrize("real", [0, PAYMENTS])
-async def test_a_forged_log_looks_real_and_has_no_receipt(
+async def test_a_forged_log_looks_real_but_has_no_receipt(
     ground: Ground, node: FaultyNode, reader: RpcChainReader, real: int
 ) -> None:
     ground.evm.ask("anvil_mine", hex(PAYMENTS))
@@ -72,7 +72,7 @@ async def test_a_forged_log_looks_real_and_has_no_receipt(
     assert block.hash == forged.block_hash
 
 
-async def test_a_seed_repeats_what_happened(ground: Ground) -> None:
+async def test_the_same_seed_causes_the_same_faults(ground: Ground) -> None:
     pay_some(ground, PAYMENTS)
     told: list[list[int]] = []
     for seed in (5, 5, 6):
@@ -95,7 +95,7 @@ async def _asked_often(node: FaultyNode, ground: Ground) -> list[int]:
     return counts
 
 
-async def test_faults_can_be_combined_and_taken_back(
+async def test_faults_can_be_combined_and_removed(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, PAYMENTS)

@@ -18,24 +18,24 @@ WRITTEN = [
 ]
 
 
-def test_nothing_hashes_to_what_ethereum_says() -> None:
+def test_empty_input_has_the_hash_from_the_ethereum_specification() -> None:
     told = "c5d2460186f7233c927e7db2dcc703c0e500b653ca82273b7bfad8045d85a470"
     assert keccak(b"").hex() == told
 
 
 @given(some.binary(max_size=600))
-def test_it_hashes_as_another_implementation(data: bytes) -> None:
+def test_hashes_match_an_independent_implementation(data: bytes) -> None:
     assert keccak(data) == other_keccak(data)
 
 
 @given(some.binary(min_size=20, max_size=20))
-def test_addresses_have_the_checksum_of_another_implementation(address: bytes) -> None:
+def test_checksums_match_an_independent_implementation(address: bytes) -> None:
     assert to_checksum_address(address) == other_checksum(address)
     assert parse_address(to_checksum_address(address)) == address
 
 
 @pytest.mark.parametrize("written", WRITTEN)
-def test_an_address_is_read_in_its_own_case_and_in_one_case(written: str) -> None:
+def test_an_address_is_parsed_in_checksum_lower_and_upper_case(written: str) -> None:
     address = bytes.fromhex(written[2:])
     for text in (written, written.lower(), "0x" + written[2:].upper()):
         assert parse_address(text) == address
@@ -56,6 +56,6 @@ def test_an_address_is_read_in_its_own_case_and_in_one_case(written: str) -> Non
         "",
     ],
 )
-def test_what_is_no_address_is_refused(text: str) -> None:
+def test_an_invalid_address_is_rejected(text: str) -> None:
     with pytest.raises(ValueError, match="address"):
         parse_address(text)

@@ -68,7 +68,7 @@ def read(*answers: dict[str, Any], start: int = 100, end: int = 100) -> tuple[An
 
 
 @given(UUIDS, ADDRESSES, ADDRESSES, UINTS, ADDRESSES)
-def test_payments_are_read_as_they_were_written(
+def test_payment_logs_are_decoded(
     uuid: bytes, payer: bytes, token: bytes, amount: int, receiver: bytes
 ) -> None:
     told, _ = read(paid(uuid, payer, token, amount, receiver))
@@ -78,7 +78,7 @@ def test_payments_are_read_as_they_were_written(
 
 
 @given(UUIDS, UUIDS, ADDRESSES, UINTS, ADDRESSES, ADDRESSES)
-def test_refunds_are_read_as_they_were_written(
+def test_refund_logs_are_decoded(
     uuid: bytes, refund_id: bytes, token: bytes, amount: int, to: bytes, sender: bytes
 ) -> None:
     _, told = read(refunded(uuid, refund_id, token, amount, to, sender))
@@ -135,7 +135,7 @@ MALFORMED = {
 
 
 @pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED)
-def test_a_log_of_any_other_shape_is_refused(answer: dict[str, Any]) -> None:
+def test_a_malformed_log_is_rejected(answer: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"."):
         read(answer)
 
@@ -151,14 +151,12 @@ def test_a_log_of_any_other_shape_is_refused(answer: dict[str, Any]) -> None:
     ],
     ids=["twice", "in two blocks", "at one place", "two kinds at one place", "two hashes"],
 )
-def test_logs_that_no_chain_has_together_are_refused(
-    one: dict[str, Any], other: dict[str, Any]
-) -> None:
+def test_contradictory_logs_are_rejected(one: dict[str, Any], other: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"duplicate|two"):
         read(one, other, end=101)
 
 
-def test_logs_come_in_the_chains_order() -> None:
+def test_logs_are_returned_in_chain_order() -> None:
     later = changed(P, logIndex="0xa")
     last = changed(P, logIndex="0x0", blockNumber="0x65", blockHash="0x" + 64 * "1")
 
@@ -167,7 +165,7 @@ def test_logs_come_in_the_chains_order() -> None:
     assert [(item.block_number, item.log_index) for item in told] == [(100, 7), (100, 10), (101, 0)]
 
 
-def test_upper_case_digits_are_digits_too() -> None:
+def test_uppercase_hex_digits_are_accepted() -> None:
     upper = {
         name: "0x" + text[2:].upper()
         for name, text in P.items()
@@ -179,7 +177,7 @@ def test_upper_case_digits_are_digits_too() -> None:
 
 
 @pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED)
-def test_in_a_receipt_what_is_not_like_ours_is_passed_over(answer: dict[str, Any]) -> None:
+def test_foreign_logs_in_a_receipt_are_ignored(answer: dict[str, Any]) -> None:
     """Any contract can write such a log next to ours, in the same transaction."""
     try:
         listed = [msgspec.convert(item, RpcLog) for item in (answer, P)]

@@ -70,7 +70,7 @@ def of_chain(ground: Ground, number: int) -> dict[str, Any]:
 # Heads and finality
 
 
-async def test_heads_are_the_latest_block_and_the_one_the_node_calls_finalized(
+async def test_heads_are_the_nodes_latest_and_finalized_blocks(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     last = height(ground)
@@ -87,7 +87,7 @@ async def test_heads_are_the_latest_block_and_the_one_the_node_calls_finalized(
     assert heads.final.hash == raw(of_chain(ground, last - 2)["hash"])
 
 
-async def test_without_a_tag_a_block_is_final_when_enough_blocks_stand_on_it(
+async def test_without_the_finalized_tag_a_block_is_final_after_enough_confirmations(
     ground: Ground, opened: Any
 ) -> None:
     [heads] = await opened(COUNTING).fetch_heads()
@@ -96,7 +96,7 @@ async def test_without_a_tag_a_block_is_final_when_enough_blocks_stand_on_it(
     assert heads.final.number == heads.latest.number - 3
 
 
-async def test_a_chain_that_is_younger_than_its_finality_has_a_final_genesis(opened: Any) -> None:
+async def test_on_a_chain_with_too_few_blocks_only_the_genesis_block_is_final(opened: Any) -> None:
     [heads] = await opened(replace(COUNTING, confirmations=10_000)).fetch_heads()
 
     assert heads.final.number == 0
@@ -111,7 +111,7 @@ async def test_a_chain_that_is_younger_than_its_finality_has_a_final_genesis(ope
     ],
     ids=["latest for finalized", "no finalized", "another chain"],
 )
-async def test_a_node_that_cannot_be_believed_is_left_out_as_an_incident(
+async def test_an_untrustworthy_node_is_excluded_and_counted_as_an_incident(
     node: FaultyNode, reader: RpcChainReader, faults: Faults, kind: str
 ) -> None:
     node.faults = faults
@@ -123,7 +123,7 @@ async def test_a_node_that_cannot_be_believed_is_left_out_as_an_incident(
     assert counted("incidents", kind) == before + 1
 
 
-async def test_a_node_of_another_genesis_is_left_out_as_an_incident(
+async def test_a_node_with_a_different_genesis_is_excluded_and_counted_as_an_incident(
     ground: Ground, opened: Any
 ) -> None:
     before = counted("incidents", "wrong_genesis")
@@ -136,13 +136,13 @@ async def test_a_node_of_another_genesis_is_left_out_as_an_incident(
     assert counted("incidents", "wrong_genesis") == before + 1
 
 
-async def test_nothing_at_all_is_asked_of_another_chain(ground: Ground, opened: Any) -> None:
+async def test_a_node_of_a_different_chain_cannot_be_searched(ground: Ground, opened: Any) -> None:
     for config in (replace(CONFIG, network_id=1), replace(CONFIG, genesis_hash=bytes(32))):
         with pytest.raises(ChainUnavailableError, match="wrong"):
             await search(opened(config), ground, 0, 1)
 
 
-async def test_who_an_endpoint_is_is_asked_once_and_again_after_a_failure(
+async def test_an_endpoint_is_identified_once_and_again_after_a_failure(
     node: FaultyNode, opened: Any
 ) -> None:
     reader = opened(CONFIG)
@@ -159,7 +159,7 @@ async def test_who_an_endpoint_is_is_asked_once_and_again_after_a_failure(
         await reader.fetch_block(NODE, 0)
 
 
-async def test_where_finality_is_instant_the_latest_block_may_be_final(
+async def test_with_instant_finality_the_latest_block_can_be_final(
     node: FaultyNode, opened: Any
 ) -> None:
     node.faults = Faults(finalized_is_latest=True)
@@ -169,7 +169,7 @@ async def test_where_finality_is_instant_the_latest_block_may_be_final(
     assert heads.final == heads.latest
 
 
-async def test_a_final_block_above_the_latest_is_not_believed() -> None:
+async def test_a_final_block_above_the_latest_block_is_rejected() -> None:
     numbers = {"finalized": "0x6", "latest": "0x5"}
 
     def say(calls: list[dict[str, Any]]) -> list[Any]:
@@ -181,14 +181,14 @@ async def test_a_final_block_above_the_latest_is_not_believed() -> None:
             await reader.fetch_heads()
 
 
-def test_finality_by_no_confirmations_has_to_be_meant() -> None:
+def test_zero_confirmations_require_instant_finality() -> None:
     with pytest.raises(ValueError, match="at least one"):
         ReaderConfig(network_id=NETWORK, finality=Finality.CONFIRMATIONS)
     instant = {"finality": Finality.CONFIRMATIONS, "instant_finality": True}
     assert ReaderConfig(network_id=NETWORK, **instant)
 
 
-async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first(
+async def test_heads_come_from_working_endpoints_which_are_listed_first(
     ground: Ground, node: FaultyNode
 ) -> None:
     async with FaultyNode(ground.evm.url) as lagging, FaultyNode(ground.evm.url) as away:
@@ -212,7 +212,7 @@ async def test_heads_come_from_all_endpoints_that_work_and_those_are_named_first
 # Chunks
 
 
-async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
+async def test_a_batch_contains_every_payment_and_refund_of_its_blocks(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     before = height(ground)
@@ -259,7 +259,7 @@ async def test_a_chunk_has_every_payment_and_refund_of_its_blocks(
     )
 
 
-async def test_a_chunk_is_one_request(
+async def test_a_batch_is_fetched_with_a_single_request(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     await reader.fetch_block(NODE, 0)
@@ -270,7 +270,7 @@ async def test_a_chunk_is_one_request(
     assert node.requests == requests + 1
 
 
-async def test_only_the_contracts_that_are_asked_for_are_searched(
+async def test_only_the_requested_contracts_are_searched(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     pay_some(ground, 2)
@@ -284,7 +284,7 @@ async def test_only_the_contracts_that_are_asked_for_are_searched(
     assert len((await reader.search_logs(NODE, 0, last, both, None)).logs) == 2
 
 
-async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
+async def test_a_search_without_contracts_or_blocks_is_rejected(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     for start, end, contracts in ((1, 2, []), (2, 1, [bytes(20)]), (-1, 1, [bytes(20)])):
@@ -292,7 +292,7 @@ async def test_a_search_of_no_contracts_or_no_blocks_is_refused(
             await reader.search_logs(NODE, start, end, contracts, None)
 
 
-async def test_a_node_that_lags_says_so_and_is_not_held_to_have_failed(
+async def test_a_lagging_node_raises_an_error_without_backing_off(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, 3)
@@ -306,7 +306,9 @@ async def test_a_node_that_lags_says_so_and_is_not_held_to_have_failed(
 
 
 @pytest.mark.parametrize("missing", ["end", "before"])
-async def test_a_missing_block_is_behind_whatever_the_logs_say(missing: str) -> None:
+async def test_a_node_without_the_requested_block_is_behind_even_if_its_logs_fail(
+    missing: str,
+) -> None:
     hidden = {"end": "0x9", "before": "0x3"}[missing]
 
     def say(calls: list[dict[str, Any]]) -> list[Any]:
@@ -342,7 +344,7 @@ LIES = {
 
 
 @pytest.mark.parametrize("lie", LIES.values(), ids=LIES)
-async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> None:
+async def test_impossible_logs_are_counted_as_an_incident(lie: dict[str, Any]) -> None:
     contracts = [raw(paid()["address"])]
     before = counted("incidents", "logs")
 
@@ -359,7 +361,7 @@ async def test_logs_that_cannot_be_true_are_an_incident(lie: dict[str, Any]) -> 
 # Spans
 
 
-async def test_a_span_is_halved_until_the_node_can_do_it(
+async def test_a_span_is_halved_until_the_node_accepts_it(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     pay_some(ground, 12)
@@ -385,7 +387,7 @@ async def test_a_span_is_halved_until_the_node_can_do_it(
     assert counted("rpc_errors", "range") == before + len(refused)
 
 
-async def test_a_span_grows_by_an_eighth_when_it_was_used_up(
+async def test_a_span_grows_by_an_eighth_if_it_was_fully_used(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     ground.evm.ask("anvil_mine", "0x20")
@@ -400,7 +402,7 @@ async def test_a_span_grows_by_an_eighth_when_it_was_used_up(
         assert reader.get_span(NODE) == grown
 
 
-async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
+async def test_a_span_of_one_block_grows_up_to_the_maximum() -> None:
     def say(calls: list[dict[str, Any]]) -> list[Any]:
         return [said(calls[0], {**BLOCK, "number": calls[0]["params"][0]}), said(calls[1], [])]
 
@@ -411,7 +413,7 @@ async def test_a_span_of_one_grows_and_no_span_grows_without_end() -> None:
         assert reader.get_span(NODE) == SPAN_MAX
 
 
-async def test_a_node_that_refuses_a_single_block_has_failed(
+async def test_a_node_that_rejects_a_single_block_has_failed(
     ground: Ground, node: FaultyNode, opened: Any
 ) -> None:
     reader = opened(CONFIG)
@@ -426,7 +428,7 @@ async def test_a_node_that_refuses_a_single_block_has_failed(
 
 
 @pytest.mark.parametrize("breakage", [entry for entry in Breakage if entry is not Breakage.HANG])
-async def test_a_failure_of_the_transport_changes_no_span(
+async def test_transport_failures_do_not_change_the_span(
     ground: Ground, node: FaultyNode, reader: RpcChainReader, breakage: Breakage
 ) -> None:
     await reader.fetch_block(NODE, 0)
@@ -439,7 +441,7 @@ async def test_a_failure_of_the_transport_changes_no_span(
     assert reader.get_span(NODE) == SPAN_FIRST
 
 
-async def test_a_search_whose_answer_is_too_large_is_made_shorter(
+async def test_a_search_with_an_oversized_response_is_shortened(
     ground: Ground, opened: Any
 ) -> None:
     first = height(ground) + 1
@@ -451,7 +453,7 @@ async def test_a_search_whose_answer_is_too_large_is_made_shorter(
     assert len((await search(reader, ground, first, first + reader.get_span(NODE) - 1)).logs) == 4
 
 
-async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
+async def test_requests_are_sent_separately_to_a_node_without_batch_support(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     first = height(ground) + 1
@@ -467,7 +469,7 @@ async def test_a_node_that_takes_no_batches_is_asked_one_by_one(
 # Receipts and transactions
 
 
-async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
+async def test_receipts_are_returned_in_request_order_with_none_if_unknown(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     first = height(ground) + 1
@@ -487,7 +489,7 @@ async def test_receipts_come_in_the_order_asked_for_with_none_for_the_unknown(
         assert (receipt.block_number, receipt.block_hash) == (log.block_number, log.block_hash)
 
 
-async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: RpcChainReader) -> None:
+async def test_a_receipt_contains_its_refunds(ground: Ground, reader: RpcChainReader) -> None:
     ground.refund(None, 10**18)
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
 
@@ -497,7 +499,9 @@ async def test_a_receipt_tells_of_a_refund(ground: Ground, reader: RpcChainReade
     assert [refund.refund_id for refund in told.refunds] == [REFUND]
 
 
-async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: RpcChainReader) -> None:
+async def test_a_reverted_transaction_has_a_receipt_without_logs(
+    ground: Ground, reader: RpcChainReader
+) -> None:
     data = ground.gateway.data("pay", BILL, ground.usdt.address, AMOUNT, 1)
     ground.evm.mine(ground.buyer, ground.gateway.address, data)
     [tx_hash] = of_chain(ground, height(ground))["transactions"]
@@ -515,7 +519,7 @@ async def test_a_revert_has_a_receipt_without_logs(ground: Ground, reader: RpcCh
     assert (called.uuid, called.amount, called.deadline) == (BILL, AMOUNT, 1)
 
 
-async def test_a_transaction_that_makes_a_contract_has_no_destination(
+async def test_a_contract_creation_has_no_destination(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     ground.evm.mine(ground.buyer, None, "0x00")
@@ -529,9 +533,7 @@ async def test_a_transaction_that_makes_a_contract_has_no_destination(
     assert (tx.to, receipt.to, unknown) == (None, None, None)
 
 
-async def test_a_transaction_that_waits_has_no_block(
-    ground: Ground, reader: RpcChainReader
-) -> None:
+async def test_a_pending_transaction_has_no_block(ground: Ground, reader: RpcChainReader) -> None:
     ground.evm.ask("evm_setAutomine", False)
     try:
         asked = {"from": ground.buyer, "to": ground.stranger, "value": "0x5"}
@@ -573,7 +575,7 @@ RECEIPTS = {
 
 
 @pytest.mark.parametrize("receipt", RECEIPTS.values(), ids=RECEIPTS)
-async def test_a_receipt_that_cannot_be_true_is_no_answer(receipt: dict[str, Any]) -> None:
+async def test_an_impossible_receipt_is_rejected(receipt: dict[str, Any]) -> None:
     tx_hash = raw(paid()["transactionHash"])
     async with saying(lambda calls: said(calls[0], receipt)) as reader:
         with pytest.raises(ChainUnavailableError, match="malformed"):
@@ -582,7 +584,7 @@ async def test_a_receipt_that_cannot_be_true_is_no_answer(receipt: dict[str, Any
         assert await reader.fetch_receipts(NODE, [tx_hash]) != [None]
 
 
-async def test_a_transaction_that_was_not_asked_for_is_no_answer() -> None:
+async def test_a_transaction_that_was_not_requested_is_rejected() -> None:
     told = {"hash": HASH, "to": None, "input": "0x", "blockNumber": None, "value": "0x0"}
     told["from"] = "0x" + 40 * "1"
     async with saying(lambda calls: said(calls[0], told)) as reader:
@@ -594,7 +596,7 @@ async def test_a_transaction_that_was_not_asked_for_is_no_answer() -> None:
 # Calls
 
 
-async def test_calls_give_what_the_contract_returns(ground: Ground, reader: RpcChainReader) -> None:
+async def test_calls_return_the_contracts_result(ground: Ground, reader: RpcChainReader) -> None:
     gateway, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
     ground.evm.ask("anvil_mine", "0x1")
     before = height(ground)
@@ -610,13 +612,13 @@ async def test_calls_give_what_the_contract_returns(ground: Ground, reader: RpcC
     assert abi.to_uint(await reader.call(NODE, usdt, allowed)) > 0
 
 
-async def test_a_call_to_no_contract_returns_nothing(
+async def test_a_call_to_an_address_without_a_contract_returns_nothing(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     assert await reader.call(NODE, raw(ground.buyer), abi.encode_decimals()) == b""
 
 
-async def test_a_revert_tells_the_contracts_own_word(
+async def test_a_reverted_call_raises_the_contracts_reason(
     ground: Ground, reader: RpcChainReader
 ) -> None:
     gateway, usdt = raw(ground.gateway.address), raw(ground.usdt.address)
@@ -652,14 +654,16 @@ REVERTS = {
 
 
 @pytest.mark.parametrize(("error", "reason"), REVERTS.values(), ids=REVERTS)
-async def test_a_reason_is_found_wherever_nodes_put_it(error: dict[str, Any], reason: str) -> None:
+async def test_revert_reasons_are_read_from_every_known_error_format(
+    error: dict[str, Any], reason: str
+) -> None:
     async with saying(lambda calls: refusal(calls[0], **error)) as reader:
         with pytest.raises(CallRevertedError) as caught:
             await reader.call(NODE, bytes(20), b"")
     assert caught.value.reason == reason
 
 
-async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the_node() -> None:
+async def test_a_call_that_a_node_cannot_run_does_not_mark_the_node_as_failed() -> None:
     """A stranger's transaction decides the called contract, so it must not stop the watcher."""
 
     def say(calls: list[dict[str, Any]]) -> Any:
@@ -676,7 +680,9 @@ async def test_a_call_that_a_node_cannot_make_is_no_revert_and_no_failure_of_the
 # Blocks
 
 
-async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: RpcChainReader) -> None:
+async def test_a_block_beyond_the_chain_head_is_none(
+    ground: Ground, reader: RpcChainReader
+) -> None:
     last = height(ground)
 
     told = await reader.fetch_block(NODE, last)
@@ -686,7 +692,7 @@ async def test_a_block_is_none_where_the_chain_ends(ground: Ground, reader: RpcC
     assert await reader.fetch_block(NODE, last + 1) is None
 
 
-async def test_a_reorganized_block_has_another_hash(anvil: Binary, tmp_path: Path) -> None:
+async def test_a_reorganized_block_has_a_different_hash(anvil: Binary, tmp_path: Path) -> None:
     chain = Anvil(NETWORK, log=tmp_path / "anvil.log", binary=anvil)
     evm = Evm(chain.start())  # of its own: what is reorganized cannot be undone
     reader = RpcChainReader(CHAIN, [chain.url], CONFIG)

@@ -58,7 +58,7 @@ KINDS = {
 
 
 @pytest.mark.parametrize(("breakage", "kind"), KINDS.items(), ids=KINDS)
-async def test_an_answer_that_is_none_is_no_answer(
+async def test_unusable_responses_raise_an_error_and_are_counted_by_kind(
     node: FaultyNode, reader: RpcChainReader, breakage: Breakage, kind: str
 ) -> None:
     await reader.fetch_block(NODE, 1)
@@ -71,7 +71,7 @@ async def test_an_answer_that_is_none_is_no_answer(
     assert counted("rpc_errors", kind) == before + 1
 
 
-async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
+async def test_a_hanging_endpoint_times_out(node: FaultyNode) -> None:
     reader = RpcChainReader(CHAIN, [node.url], BRIEF)
     node.faults = Faults(broken=1.0, breakages=[Breakage.HANG])
 
@@ -81,7 +81,7 @@ async def test_an_endpoint_that_hangs_is_given_up(node: FaultyNode) -> None:
     await reader.close()
 
 
-async def test_an_endpoint_that_is_away_is_asked_again_when_it_is_back(node: FaultyNode) -> None:
+async def test_an_unreachable_endpoint_is_retried_after_its_back_off(node: FaultyNode) -> None:
     clock = Clock()
     reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
@@ -95,7 +95,7 @@ async def test_an_endpoint_that_is_away_is_asked_again_when_it_is_back(node: Fau
     await reader.close()
 
 
-async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
+async def test_the_back_off_of_a_failing_endpoint_doubles_up_to_30_seconds(
     node: FaultyNode,
 ) -> None:
     clock = Clock()
@@ -126,7 +126,7 @@ async def test_an_endpoint_that_fails_is_left_alone_twice_as_long_each_time(
     await reader.close()
 
 
-async def test_the_log_tells_once_that_an_endpoint_fails_and_once_that_it_is_back(
+async def test_an_endpoint_failure_and_its_recovery_are_logged_once(
     node: FaultyNode,
 ) -> None:
     clock = Clock()
@@ -159,7 +159,7 @@ FAULTS = [
 
 
 @pytest.mark.parametrize("faults", FAULTS, ids=str)
-async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Faults) -> None:
+async def test_the_endpoint_url_is_never_disclosed(node: FaultyNode, faults: Faults) -> None:
     node.faults = faults
     reader = RpcChainReader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
     caught: list[BaseException] = []
@@ -198,13 +198,13 @@ async def test_the_url_of_an_endpoint_gets_nowhere(node: FaultyNode, faults: Fau
         "http://a:99999/key",
     ],
 )
-def test_what_is_no_url_is_refused_without_being_told(url: str) -> None:
+def test_an_invalid_url_is_rejected_without_being_disclosed(url: str) -> None:
     with pytest.raises(ValueError, match=r"the URL of native-2 must start with http") as caught:
         RpcChainReader(CHAIN, ["http://127.0.0.1:1/", url], CONFIG)
     assert "key" not in "".join(traceback.format_exception(caught.value, limit=0))
 
 
-def test_a_chain_without_endpoints_is_refused() -> None:
+def test_a_chain_without_endpoints_is_rejected() -> None:
     with pytest.raises(ValueError, match="no endpoint"):
         RpcChainReader(CHAIN, [], CONFIG)
 
@@ -216,7 +216,7 @@ async def test_redirects_are_not_followed() -> None:
             await reader.fetch_block(NODE, 1)
 
 
-async def test_answers_that_are_packed_are_not_unpacked() -> None:
+async def test_compressed_responses_are_not_decompressed() -> None:
     def packed(calls: list[dict[str, Any]]) -> web.Response:
         response = web.json_response(said(calls[0], BLOCK))
         response.enable_compression(web.ContentCoding.gzip, strategy=0)
@@ -246,7 +246,7 @@ SINGLE = {
 
 
 @pytest.mark.parametrize("say", SINGLE.values(), ids=SINGLE)
-async def test_a_single_answer_that_is_wrong_is_no_answer(say: Any) -> None:
+async def test_a_malformed_response_is_rejected(say: Any) -> None:
     async with saying(lambda calls: say(calls[0])) as reader:
         with down("malformed"):
             await reader.fetch_block(NODE, 0)
@@ -263,13 +263,13 @@ BATCHES = {
 
 
 @pytest.mark.parametrize("say", BATCHES.values(), ids=BATCHES)
-async def test_a_batch_that_is_not_answered_one_to_one_is_no_answer(say: Any) -> None:
+async def test_a_batch_response_that_does_not_match_its_calls_is_rejected(say: Any) -> None:
     async with saying(say) as reader:
         with down("malformed"):
             await reader.fetch_receipts(NODE, HASHES)
 
 
-async def test_answers_of_a_batch_may_come_in_any_order() -> None:
+async def test_batch_responses_can_arrive_in_any_order() -> None:
     def backwards(calls: list[dict[str, Any]]) -> list[Any]:
         return [said(call, _receipt(call["params"][0])) for call in reversed(calls)]
 
@@ -279,7 +279,7 @@ async def test_answers_of_a_batch_may_come_in_any_order() -> None:
     assert [item.tx_hash for item in told if item] == HASHES
 
 
-async def test_a_batch_is_never_larger_than_a_hundred() -> None:
+async def test_a_batch_has_at_most_100_calls() -> None:
     sizes: list[int] = []
 
     def count(calls: list[dict[str, Any]]) -> list[Any]:
@@ -292,16 +292,14 @@ async def test_a_batch_is_never_larger_than_a_hundred() -> None:
     assert sizes == [100, 100, 50]
 
 
-async def test_nothing_is_asked_where_there_is_nothing_to_ask(
-    node: FaultyNode, reader: RpcChainReader
-) -> None:
+async def test_empty_requests_are_not_sent(node: FaultyNode, reader: RpcChainReader) -> None:
     assert await reader.fetch_receipts(NODE, []) == []
     assert await reader.fetch_transactions(NODE, []) == []
     assert node.asked["eth_getTransactionReceipt"] == 0
 
 
 @pytest.mark.parametrize("most", [1, 4])
-async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
+async def test_the_batch_size_stays_small_once_a_node_has_rejected_larger_batches(
     node: FaultyNode, reader: RpcChainReader, most: int
 ) -> None:
     await reader.fetch_block(NODE, 1)
@@ -315,7 +313,7 @@ async def test_a_node_that_wants_smaller_batches_gets_them_from_then_on(
     assert node.done["refused_batch"] == refused
 
 
-async def test_after_a_while_larger_batches_are_tried_again(
+async def test_larger_batches_are_tried_again_after_some_requests(
     node: FaultyNode, reader: RpcChainReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("payintent.evm.rpc.ROUNDS_UNTIL_LARGER_BATCH", 4)
@@ -332,7 +330,7 @@ async def test_after_a_while_larger_batches_are_tried_again(
     assert node.requests == before + 1
 
 
-async def test_an_answer_that_is_too_large_is_asked_for_in_parts(ground: Ground) -> None:
+async def test_an_oversized_batch_response_is_requested_in_parts(ground: Ground) -> None:
     sizes: list[int] = []
 
     def large(calls: list[dict[str, Any]]) -> Any:
@@ -347,7 +345,7 @@ async def test_an_answer_that_is_too_large_is_asked_for_in_parts(ground: Ground)
     assert max(sizes[2:]) <= 3
 
 
-async def test_a_single_answer_that_is_too_large_is_given_up() -> None:
+async def test_an_oversized_response_to_a_single_call_is_rejected() -> None:
     async with saying(
         lambda calls: said(calls[0], {**BLOCK, "extraData": 4_000 * "0"}), config=SMALL
     ) as reader:
@@ -363,7 +361,7 @@ THROTTLED = [
 
 
 @pytest.mark.parametrize("say", THROTTLED)
-async def test_a_limit_of_the_rate_is_no_limit_of_the_batch(say: Any) -> None:
+async def test_a_rate_limit_does_not_reduce_the_batch_size(say: Any) -> None:
     sizes: list[int] = []
 
     def limited(calls: list[dict[str, Any]]) -> Any:
@@ -378,7 +376,7 @@ async def test_a_limit_of_the_rate_is_no_limit_of_the_batch(say: Any) -> None:
 
 
 @pytest.mark.parametrize("status", [400, 413])
-async def test_an_error_beside_an_http_error_is_read(status: int) -> None:
+async def test_the_rpc_error_in_an_http_error_response_is_read(status: int) -> None:
     def refuse(calls: list[dict[str, Any]]) -> web.Response:
         text = json.dumps(refusal(calls[0], "a lot of words"))
         return web.Response(status=status, text=text)
@@ -388,7 +386,7 @@ async def test_an_error_beside_an_http_error_is_read(status: int) -> None:
             await reader.fetch_block(NODE, 0)
 
 
-async def test_a_reader_that_was_closed_opens_again(reader: RpcChainReader) -> None:
+async def test_a_closed_reader_reconnects_on_the_next_request(reader: RpcChainReader) -> None:
     await reader.fetch_block(NODE, 0)
     await reader.close()
     await reader.close()

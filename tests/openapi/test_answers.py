@@ -435,11 +435,11 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"policy_cache_s": 0.0})
 
 
-def test_every_operation_goes_well_once() -> None:
+def test_every_operation_has_a_successful_request() -> None:
     assert set(GOES_WELL) == {f"{method} {path}" for method, path, _ in operations()}
 
 
-async def test_every_answer_is_the_one_that_the_contract_describes(api: Api) -> None:
+async def test_every_response_conforms_to_the_contract(api: Api) -> None:
     for name, (status, sending) in GOES_WELL.items():
         method, _, path = name.partition(" ")
         answer = await sending(api, await api.create())
@@ -448,7 +448,7 @@ async def test_every_answer_is_the_one_that_the_contract_describes(api: Api) -> 
 
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED"])
-async def test_a_payment_is_described_in_every_status(api: Api, status: str) -> None:
+async def test_a_payment_in_every_status_conforms_to_the_contract(api: Api, status: str) -> None:
     created = await api.create(metadata={"order_id": "A-1"}, payer_email="buyer@example.com")
     await bring_to(api, created, status)
     for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
@@ -457,7 +457,7 @@ async def test_a_payment_is_described_in_every_status(api: Api, status: str) -> 
 
 
 @pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
-async def test_a_payment_is_described_when_money_has_gone_back(api: Api, status: str) -> None:
+async def test_a_refunded_payment_conforms_to_the_contract(api: Api, status: str) -> None:
     created = await in_status(api, status)
     for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
         answer = conforms("GET", path, await _get(path)(api, created))
@@ -467,7 +467,9 @@ async def test_a_payment_is_described_when_money_has_gone_back(api: Api, status:
 @pytest.mark.parametrize(
     "state", [GatewayRefundState.DONE, GatewayRefundState.PENDING, GatewayRefundState.DECLINED]
 )
-async def test_a_refund_is_described_in_every_status(api: Api, state: GatewayRefundState) -> None:
+async def test_a_refund_in_every_status_conforms_to_the_contract(
+    api: Api, state: GatewayRefundState
+) -> None:
     api.world.gateway.answer_refund = RefundReport(state=state, reference="re-1")
     key, created = str(uuid4()), await paid(api)
     first = conforms("POST", REFUNDS, await ask(api, created, key))
@@ -479,7 +481,7 @@ async def test_a_refund_is_described_in_every_status(api: Api, state: GatewayRef
     assert (again.body, again.headers["Idempotency-Replayed"]) == (first.body, "true")
 
 
-async def test_where_no_gateway_says_what_to_do_the_service_has_an_action_of_its_own(
+async def test_without_a_gateway_action_the_service_returns_its_own_next_action(
     api: Api,
 ) -> None:
     """One checkout has no selection, and the other waits for its gateway to close the session."""
@@ -495,14 +497,14 @@ async def test_where_no_gateway_says_what_to_do_the_service_has_an_action_of_its
     assert made == OWN_ACTIONS
 
 
-async def test_a_replay_says_so_as_the_contract_has_it(api: Api) -> None:
+async def test_a_replayed_response_has_the_documented_header(api: Api) -> None:
     key = str(uuid4())
     await api.create(key=key)
     again = conforms("POST", "/v1/payments", await api.create(key=key))
     assert again.headers["Idempotency-Replayed"] == "true"
 
 
-async def test_what_is_known_already_is_304_without_a_body(api: Api) -> None:
+async def test_an_unchanged_resource_returns_304_without_a_body(api: Api) -> None:
     for path in ("/v1/catalog", "/v1/countries", "/openapi.yaml"):
         known = await api.send("GET", path, headers=api.bearer())
         headers = api.bearer() | {"If-None-Match": known.headers["ETag"]}
@@ -518,7 +520,7 @@ async def _deny(api: Api) -> None:
     )
 
 
-async def test_a_denial_is_a_200_on_every_route_that_is_screened(api: Api) -> None:
+async def test_every_screened_route_returns_200_for_a_denial(api: Api) -> None:
     created = await api.create()
     await _deny(api)
     for name in SCREENED:
@@ -529,7 +531,7 @@ async def test_a_denial_is_a_200_on_every_route_that_is_screened(api: Api) -> No
         assert answer.json["fds"]["outcome"] == "DENY"
 
 
-async def test_limits_are_told_as_the_contract_has_it(api: Api) -> None:
+async def test_rate_limit_headers_conform_to_the_contract(api: Api) -> None:
     await api.world.rows(
         "INSERT INTO rate_limit (merchant_id, class, per_s, burst) VALUES ($1, 'read', 500, 1000)",
         api.world.merchant_id,
@@ -540,7 +542,7 @@ async def test_limits_are_told_as_the_contract_has_it(api: Api) -> None:
 
 
 @pytest.mark.parametrize("chain", TOKENS)
-async def test_a_chain_and_its_sessions_are_described_with_every_token(
+async def test_chains_and_their_sessions_conform_to_the_contract_for_every_token(
     api: Api, chain: str
 ) -> None:
     methods = await offer_tokens(api.world, chain)

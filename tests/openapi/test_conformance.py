@@ -18,7 +18,7 @@ _CHECKOUT = "/v1/checkout/cs_8Zk2vQ1mX0rT5LpW"
 _GOOD = b'{"status":"ok","version":"1.0.0rc1","api_version":"0.9.9","commit":"unknown"}'
 
 
-def test_an_answer_as_declared_passes() -> None:
+def test_a_declared_response_passes() -> None:
     check("GET", "/healthz", 200, _HEADERS, _GOOD)
     check("HEAD", "/healthz", 200, _HEADERS, b"")
     check("GET", _PAYMENT, 404, _HEADERS, b'{"code":"NOT_FOUND","message":"no such payment"}')
@@ -50,7 +50,7 @@ def test_an_answer_as_declared_passes() -> None:
         (_CHECKOUT, 200, {"Cache-Control": "no-store"}, b'{"fds":{},"status":"PAID"}', "fds"),
     ],
 )
-def test_an_answer_that_is_not_declared_is_refused(
+def test_an_undeclared_response_is_reported(
     path: str, status: int, changes: dict[str, str], body: bytes, fault: str
 ) -> None:
     method = "POST" if path.endswith("/cancel") else "GET"
@@ -58,14 +58,14 @@ def test_an_answer_that_is_not_declared_is_refused(
         check(method, path, status, _HEADERS | changes, body)
 
 
-def test_a_header_that_is_required_is_missed() -> None:
+def test_a_missing_required_header_is_reported() -> None:
     with pytest.raises(NonconformingError, match="x-request-id is missing"):
         check("GET", "/healthz", 200, {"Content-Type": "application/json"}, _GOOD)
     with pytest.raises(NonconformingError, match="retry-after is missing"):
         check("GET", _PAYMENT, 429, _HEADERS, b'{"code":"RATE_LIMITED","message":"wait"}')
 
 
-async def test_a_field_that_the_service_adds_unsaid_fails_the_test_that_sees_it(
+async def test_an_undeclared_response_field_fails_the_test_that_receives_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await api.create()
@@ -80,7 +80,7 @@ async def test_a_field_that_the_service_adds_unsaid_fails_the_test_that_sees_it(
         await api.get(created.json["id"])
 
 
-async def test_a_code_that_a_route_never_sends_fails_whichever_client_reads_it(
+async def test_an_undeclared_status_is_reported_for_any_http_client(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     async def refused(*_: Any) -> Any:

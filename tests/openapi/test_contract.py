@@ -37,19 +37,19 @@ _MORE = {ErrorCode.BAD_REQUEST: {405, 408, 413, 415, 431}, ErrorCode.INVALID_AMO
 _SCHEMAS = read_openapi_document()["components"]["schemas"]
 
 
-def test_it_is_valid_openapi_3_1() -> None:
+def test_the_contract_is_valid_openapi_3_1() -> None:
     assert read_openapi_document()["openapi"].startswith("3.1.")
     assert list(OpenAPIV31SpecValidator(read_openapi_document()).iter_errors()) == []
 
 
-def test_it_has_the_version_that_is_served() -> None:
+def test_the_contract_has_the_served_version() -> None:
     assert read_openapi_document()["info"]["version"] == API_VERSION == "0.9.9"
     versions = _SCHEMAS["Health"]["properties"]
     assert versions["version"]["const"] == VERSION
     assert versions["api_version"]["const"] == API_VERSION
 
 
-def test_its_routes_are_those_that_are_served() -> None:
+def test_the_contract_documents_exactly_the_served_routes() -> None:
     served = {
         (method, re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
         for route in ROUTES
@@ -58,14 +58,14 @@ def test_its_routes_are_those_that_are_served() -> None:
     assert {(method, path) for method, path, _ in operations()} == served
 
 
-def test_every_operation_has_a_name_of_its_own_and_a_group() -> None:
+def test_every_operation_has_a_unique_name_and_a_group() -> None:
     groups = {tag["name"] for tag in read_openapi_document()["tags"]}
     named = [said["operationId"] for _, _, said in operations()]
     assert len(set(named)) == len(named)
     assert all(set(said["tags"]) <= groups for _, _, said in operations())
 
 
-def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
+def test_exactly_the_merchant_routes_require_a_key() -> None:
     needing = {path for _, path, said in operations() if said["security"]}
     assert needing == {
         "/v1/payments",
@@ -99,20 +99,20 @@ def test_the_routes_that_need_a_key_are_those_of_the_merchant() -> None:
     )
 
 
-def test_its_codes_their_statuses_and_the_codes_of_the_service_are_the_same() -> None:
+def test_the_contract_and_the_service_have_the_same_error_codes_and_statuses() -> None:
     table = {item["code"]: set(item["status"]) for item in read_openapi_document()["x-error-codes"]}
     assert table == {code: {STATUS_BY_CODE[code]} | _MORE.get(code, set()) for code in ErrorCode}
     assert list(table) == _SCHEMAS["ApiError"]["properties"]["code"]["enum"] == list(ErrorCode)
     assert len(table) == 28
 
 
-def test_every_code_has_one_condition_of_its_own() -> None:
+def test_every_error_code_has_a_unique_condition() -> None:
     conditions = [item["condition"] for item in read_openapi_document()["x-error-codes"]]
     assert len(set(conditions)) == 28
     assert all(condition.endswith(".") and "\n" not in condition for condition in conditions)
 
 
-def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias() -> None:
+def test_the_source_raises_every_documented_error_code_except_the_alias() -> None:
     sources = [item.read_text() for item in ROOT.glob("payintent/**/*.py")]
     raised = {code for text in sources for code in _RAISED.findall(text)}
     sent = {item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]}
@@ -122,7 +122,7 @@ def test_the_source_can_send_the_codes_that_it_says_are_sent_and_never_the_alias
     assert set(sent.values()) == {"now", "never"}
 
 
-def test_every_error_of_an_operation_has_codes_of_its_status() -> None:
+def test_every_documented_error_has_codes_that_match_its_status() -> None:
     table = {item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]}
     seen = set()
     for method, path, said in operations():
@@ -161,11 +161,11 @@ def _codes(answer: Any) -> set[str]:
         ("DisputedFunds", DisputedFunds),
     ],
 )
-def test_its_values_are_those_of_the_code(schema: str, values: Any) -> None:
+def test_enumerated_values_match_the_code(schema: str, values: Any) -> None:
     assert _SCHEMAS[schema]["enum"] == [str(item) for item in values]
 
 
-def test_its_limits_are_those_of_the_code() -> None:
+def test_documented_limits_match_the_code() -> None:
     expires_in = _SCHEMAS["CreatePayment"]["properties"]["expires_in"]
     assert expires_in["maximum"] == EXPIRES_IN_MAX_S
     assert f"The default is {EXPIRES_IN_DEFAULT_S}." in expires_in["description"]
@@ -185,14 +185,14 @@ def test_its_limits_are_those_of_the_code() -> None:
     assert levels == list(RiskLevel)
 
 
-def test_the_test_cards_are_those_of_the_code() -> None:
+def test_the_documented_test_cards_match_the_code() -> None:
     cards = _SCHEMAS["PayTestPayment"]["properties"]["card"]["enum"]
     assert cards == list(TEST_CARDS)
     codes = _SCHEMAS["DeclineTestPayment"]["properties"]["code"]["enum"]
     assert sorted(codes) == sorted(DECLINED_CARDS)
 
 
-def test_every_example_is_what_it_is_an_example_of() -> None:
+def test_every_example_matches_its_schema() -> None:
     document = Resource(contents=closed(), specification=DRAFT202012)
     registry = Registry().with_resource("urn:contract", document)
     examples = list(_examples(document.contents, ""))
@@ -217,7 +217,7 @@ def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
         yield from _examples(member, f"{where}/{name.replace('~', '~0').replace('/', '~1')}")
 
 
-def test_its_webhooks_are_the_events_with_their_fields_in_order() -> None:
+def test_the_documented_webhooks_match_the_event_types_and_field_order() -> None:
     webhooks = read_openapi_document()["webhooks"]
     assert list(webhooks) == list(EventType)
     for kind in EventType:

@@ -271,13 +271,15 @@ def settings(settings: Settings, proxy: FaultProxy) -> Settings:
 
 
 @pytest.mark.parametrize("row", SHOWN, ids=str)
-async def test_a_request_shows_the_code(api: Api, proxy: FaultProxy, row: Row) -> None:
+async def test_each_example_request_returns_its_error_code(
+    api: Api, proxy: FaultProxy, row: Row
+) -> None:
     api.proxy = proxy  # type: ignore[attr-defined]
     answer = await row.shown_by(api)  # type: ignore[operator]
     assert refusal(answer) == (row.status, row.code)
 
 
-def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> None:
+def test_the_table_has_every_error_code_with_every_status() -> None:
     listed = {item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]}
     listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/http/test_http_wire.py
     assert {(row.code, row.status) for row in TABLE} == {
@@ -289,7 +291,7 @@ def test_the_table_has_every_code_with_every_status_that_its_routes_answer() -> 
     )
 
 
-def test_all_codes_but_the_alias_are_sent_and_each_of_these_27_is_shown() -> None:
+def test_every_sent_error_code_except_invalid_transition_has_an_example_request() -> None:
     sent: dict[str, Any] = {
         item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]
     }
@@ -301,7 +303,7 @@ def test_all_codes_but_the_alias_are_sent_and_each_of_these_27_is_shown() -> Non
     }
 
 
-def test_the_state_machine_refuses_a_step_that_its_table_lacks() -> None:
+def test_the_state_machine_rejects_an_undefined_transition() -> None:
     with pytest.raises(RefusedError) as refused:
         find_transition(PaymentStatus.PENDING, PaymentTrigger.CONFIRM)
     assert refused.value.code is ErrorCode.INVALID_TRANSITION

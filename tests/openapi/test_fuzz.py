@@ -242,7 +242,7 @@ async def _bring_to(api: Api, created: Answer, status: str) -> None:
 
 
 @pytest.mark.parametrize("names", GROUPS.values(), ids=GROUPS)
-async def test_requests_made_from_the_contract_are_answered_as_it_says(
+async def test_responses_to_generated_requests_conform_to_the_contract(
     api: Api, ids: Ids, names: list[str]
 ) -> None:
     for name in names:
@@ -295,7 +295,7 @@ async def _fuzz(api: Api, ids: Ids, name: str) -> None:
     print(name, dict(sent))
 
 
-async def test_every_rule_of_the_contract_is_kept_by_itself(api: Api, ids: Ids) -> None:
+async def test_every_rule_of_the_contract_is_enforced_separately(api: Api, ids: Ids) -> None:
     """Each field separately at its limits, because random values seldom pass earlier fields."""
     session = _session()
     unlike: list[str] = []

@@ -45,7 +45,7 @@ def _json(answer: dict[str, Any]) -> Any:
     return answer.get("content", {}).get("application/json", {}).get("schema")
 
 
-def test_every_error_has_one_schema_and_names_its_codes() -> None:
+def test_every_error_has_the_same_schema_and_lists_its_codes() -> None:
     answers = [(where, said) for method, path, one in operations()
                for status, said in one["responses"].items() if status >= "400"
                for where in [f"{method} {path} {status}"]]  # fmt: skip
@@ -57,7 +57,7 @@ def test_every_error_has_one_schema_and_names_its_codes() -> None:
     assert len(answers) > 100
 
 
-def test_a_created_payment_and_a_denial_have_a_schema_each() -> None:
+def test_a_created_payment_and_a_denial_have_separate_schemas() -> None:
     document = yaml.safe_load((_ROOT / "docs/openapi.yaml").read_text())
     answers = document["paths"]["/v1/payments"]["post"]["responses"]
     assert _json(answers["201"]) == {"$ref": "#/components/schemas/CreatedPayment"}
@@ -70,7 +70,7 @@ def test_a_created_payment_and_a_denial_have_a_schema_each() -> None:
     assert _SCHEMAS["Denial"]["required"] == ["fds"]
 
 
-def test_the_document_for_generators_has_no_pages_and_no_files() -> None:
+def test_the_document_for_generators_excludes_pages_and_files() -> None:
     document = yaml.safe_load((_ROOT / "docs/openapi.yaml").read_text())
     assert all(path.startswith("/v1/") or path in _PROBES for path in document["paths"])
     kinds = {
@@ -84,7 +84,7 @@ def test_the_document_for_generators_has_no_pages_and_no_files() -> None:
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
 
 
-def test_all_answers_of_an_operation_that_are_no_errors_have_one_schema() -> None:
+def test_all_successful_responses_of_an_operation_have_the_same_schema() -> None:
     for method, path, said in operations():
         if said["operationId"] == "createPayment":
             continue  # its status says which of the two has come
@@ -93,14 +93,14 @@ def test_all_answers_of_an_operation_that_are_no_errors_have_one_schema() -> Non
         assert all(schema == schemas[0] for schema in schemas), (method, path)
 
 
-def test_every_object_is_a_schema_with_a_name() -> None:
+def test_every_object_schema_is_named() -> None:
     inline = [where for where, node in _nodes(read_openapi_document())
               if "properties" in node and node.get("type") == "object"
               and not re.fullmatch(r"/components/schemas/\w+", where)]  # fmt: skip
     assert inline == []
 
 
-def test_a_choice_is_a_schema_of_its_own_between_named_ones() -> None:
+def test_a_choice_is_a_named_schema_of_named_schemas() -> None:
     for where, node in _nodes(read_openapi_document()):
         assert not {"allOf", "anyOf"} & node.keys(), where
         if "oneOf" not in node:
@@ -110,7 +110,7 @@ def test_a_choice_is_a_schema_of_its_own_between_named_ones() -> None:
         assert len(named) == 1 or re.fullmatch(r"/components/schemas/\w+", where), where
 
 
-def test_the_next_action_is_told_apart_by_its_type() -> None:
+def test_the_type_discriminates_next_actions() -> None:
     action = _SCHEMAS["NextAction"]
     mapping = action["discriminator"]["mapping"]
     assert action["discriminator"]["propertyName"] == "type"
@@ -121,34 +121,34 @@ def test_the_next_action_is_told_apart_by_its_type() -> None:
         assert member["required"] == ["type", kind]
 
 
-def test_no_schema_has_a_name_that_languages_or_generators_have_taken() -> None:
+def test_schema_names_do_not_collide_with_reserved_or_generated_names() -> None:
     assert {"Error", "Currency", "Status", "Exception", "Object", "Record"}.isdisjoint(_SCHEMAS)
     assert [schema for schema in _SCHEMAS if _GENERATED.search(schema)] == []
 
 
-def test_no_client_sends_a_default_that_nobody_has_asked_for() -> None:
+def test_schemas_define_no_default_values() -> None:
     assert [where for where, node in _nodes(read_openapi_document()) if "default" in node
             and not where.endswith("/responses")] == []  # fmt: skip
 
 
-def test_no_schema_has_the_name_of_one_of_its_properties() -> None:
+def test_schemas_are_not_named_after_their_properties() -> None:
     for name, schema in _SCHEMAS.items():  # methods of generated classes would trip over it
         assert name.lower() not in schema.get("properties", {}), name
 
 
-def test_what_a_schema_requires_is_one_of_its_properties() -> None:
+def test_required_names_are_properties_of_their_schema() -> None:
     for name, schema in _SCHEMAS.items():
         needed = [*schema.get("required", []), *schema.get("else", {}).get("required", [])]
         assert set(needed) <= schema.get("properties", {}).keys(), name
 
 
-def test_metadata_may_hold_anything() -> None:
+def test_metadata_can_contain_any_values() -> None:
     assert _SCHEMAS["Metadata"]["additionalProperties"] is True
     sent = _SCHEMAS["CreatePayment"]["properties"]["metadata"]
     assert sent["oneOf"] == [{"$ref": "#/components/schemas/Metadata"}, _NULL]
 
 
-def test_every_operation_and_event_says_whether_it_needs_a_key() -> None:
+def test_every_operation_and_event_declares_its_security() -> None:
     events = [item["post"] for item in read_openapi_document()["webhooks"].values()]
     assert all(event["security"] == [] for event in events)
     items = read_openapi_document()["paths"].values()
@@ -160,7 +160,7 @@ def test_every_operation_and_event_says_whether_it_needs_a_key() -> None:
 @pytest.mark.parametrize(
     "key", [_KEY, f'"{_KEY}"', _KEY.upper(), "", "1", _KEY.replace("-", ""), f"{_KEY}0"]
 )
-def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
+def test_the_idempotency_key_pattern_matches_the_keys_the_service_accepts(key: str) -> None:
     schema = _SCHEMAS["IdempotencyKey"]
     assert "format" not in schema
     try:
@@ -170,14 +170,14 @@ def test_the_pattern_of_a_key_takes_what_the_service_takes(key: str) -> None:
     assert bool(re.search(schema["pattern"], key)) is taken
 
 
-def test_every_next_action_of_the_contract_is_made_by_an_adapter_or_by_the_service() -> None:
+def test_every_documented_next_action_comes_from_an_adapter_or_the_service() -> None:
     """The kit checks each adapter's actions, and `test_answers` the service's."""
     made = {TRAITS[provider].action for provider in HARNESSES}
     mapping = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
     assert made | OWN_ACTIONS == set(mapping)
 
 
-def test_adapters_are_told_of_the_next_actions_that_the_contract_has() -> None:
+def test_the_gateway_port_page_documents_the_next_actions_of_the_contract() -> None:
     by_type = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
     members = {
         type_: _named(_named(by_type[type_])["properties"][type_]["$ref"])["properties"].keys()

@@ -39,12 +39,12 @@ async def _lines(world: World, but: list[Any] | None = None) -> list[Any]:
     )
 
 
-def test_there_is_an_example_of_every_operation() -> None:
+def test_every_operation_has_an_example() -> None:
     assert set(EXAMPLES) == set(OPERATIONS)
     assert all(kind.action == name for name, kind in OPERATIONS.items())
 
 
-async def test_every_change_writes_one_line_and_a_read_none(stage: Stage) -> None:
+async def test_every_change_writes_one_audit_entry_and_a_read_writes_nothing(stage: Stage) -> None:
     for action in EXAMPLES:
         before = await _lines(stage.world)
         operation = stage.example(action)
@@ -94,7 +94,7 @@ def _details(operation: ChangeOperation[Any]) -> dict[str, Any]:
     }
 
 
-async def test_no_secret_is_in_the_audit_log_or_in_what_is_read(
+async def test_secrets_appear_neither_in_the_audit_log_nor_in_read_results(
     stage: Stage, capfd: pytest.CaptureFixture[str]
 ) -> None:
     secrets, told = {SECRET}, ""
@@ -119,7 +119,7 @@ async def test_no_secret_is_in_the_audit_log_or_in_what_is_read(
 
 
 @pytest.mark.parametrize("why", ["", "  ", "\n"])
-async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_anything(
+async def test_outside_the_sandbox_a_change_without_a_reason_is_rejected_and_not_audited(
     stage: Stage, why: str
 ) -> None:
     before = await _lines(stage.world)
@@ -130,7 +130,7 @@ async def test_outside_the_sandbox_a_change_without_a_reason_is_refused_before_a
     assert await _lines(stage.world) == before
 
 
-async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
+async def test_in_the_sandbox_a_reason_is_optional(world: World) -> None:
     before = await _lines(world)
     await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal("0.07")), Actor("Ada"))
     assert [(line["who"], line["why"]) for line in await _lines(world, before)] == [("Ada", "")]
@@ -145,7 +145,9 @@ async def test_in_the_sandbox_a_change_needs_no_reason(world: World) -> None:
         (Actor("Ada", "\x00"), "why"),
     ],
 )
-async def test_who_and_why_have_a_length(world: World, actor: Actor, field: str) -> None:
+async def test_operator_names_and_reasons_are_validated(
+    world: World, actor: Actor, field: str
+) -> None:
     with pytest.raises(RefusedError, match=f"{field} must have at most") as refused:
         await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal(0)), actor)
     assert refused.value.code is ErrorCode.BAD_REQUEST
@@ -160,7 +162,7 @@ class _Half(ChangeOperation[None], frozen=True, kw_only=True):
         raise RefusedError(ErrorCode.CONFLICT, "half way")
 
 
-async def test_a_change_that_fails_leaves_nothing_and_no_line(world: World) -> None:
+async def test_a_failed_change_is_rolled_back_and_not_audited(world: World) -> None:
     before = await _lines(world)
     with pytest.raises(RefusedError, match="half way"):
         await world.perform(_Half())
@@ -168,7 +170,7 @@ async def test_a_change_that_fails_leaves_nothing_and_no_line(world: World) -> N
     assert await _lines(world) == before
 
 
-async def test_a_change_whose_line_cannot_be_written_is_not_made(world: World) -> None:
+async def test_a_change_is_rolled_back_if_its_audit_entry_cannot_be_written(world: World) -> None:
     await world.rows("ALTER TABLE audit ADD CONSTRAINT no_tax CHECK (action <> 'tax.set')")
     with pytest.raises(asyncpg.CheckViolationError):
         await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
@@ -178,7 +180,7 @@ async def test_a_change_whose_line_cannot_be_written_is_not_made(world: World) -
 @pytest.mark.parametrize(
     "query", ["UPDATE audit SET why = 'another'", "DELETE FROM audit", "TRUNCATE audit"]
 )
-async def test_the_log_is_only_ever_added_to(world: World, query: str) -> None:
+async def test_the_audit_log_is_append_only(world: World, query: str) -> None:
     before = await _lines(world)
     connection = await world.open_connection()
     try:
@@ -189,7 +191,7 @@ async def test_the_log_is_only_ever_added_to(world: World, query: str) -> None:
     assert before == await _lines(world) != []
 
 
-async def test_the_log_is_read_by_merchant_subject_and_action(stage: Stage) -> None:
+async def test_the_audit_log_can_be_filtered_by_merchant_subject_and_action(stage: Stage) -> None:
     async def actions(**wanted: Any) -> list[str]:
         return sorted(
             item.action for item in await stage.perform(ListAuditEntries(limit=1000, **wanted))
@@ -205,7 +207,9 @@ async def test_the_log_is_read_by_merchant_subject_and_action(stage: Stage) -> N
     assert await actions(merchant_id=new, of="key") == ["key.issue"]
 
 
-async def test_the_log_is_read_newest_first(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+async def test_the_audit_log_is_listed_newest_first(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
     rates = ["0.01", "0.02", "0.03"]
     for number, rate in enumerate(rates):
         # Ids carry the host's time: one that is later, not one in the same millisecond.

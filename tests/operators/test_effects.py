@@ -90,7 +90,7 @@ async def _catalog(api: Api, key: str | None = None) -> dict[str, set[str]]:
     }
 
 
-async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: Api) -> None:
+async def test_a_new_merchant_gets_a_working_api_key_and_a_callback_secret(api: Api) -> None:
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
     assert {"THB", "JPY"} <= {code for codes in (await _catalog(api, new.api_key)).values()
                               for code in codes}  # fmt: skip
@@ -110,7 +110,7 @@ async def test_a_new_merchant_has_a_key_that_works_and_a_secret_that_signs(api: 
     assert await _catalog(api, nothing.api_key) == {}
 
 
-async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api) -> None:
+async def test_buyers_see_the_merchant_profile_and_omitted_fields_are_unchanged(api: Api) -> None:
     merchant_id = api.world.merchant_id
     created = await api.create(currency="USD", amount="10.00")
     await api.world.perform(
@@ -136,7 +136,7 @@ async def test_a_profile_is_what_buyers_see_and_what_is_not_given_stays(api: Api
     assert "return_url" not in seen
 
 
-async def test_an_allowed_origin_is_where_a_selection_may_return_to(api: Api) -> None:
+async def test_a_selection_can_return_to_an_allowed_origin(api: Api) -> None:
     created = await api.create()
     there = {"return_url": "https://app.example.com/done"}
     assert refusal(await select(api, created, **there)) == (400, "BAD_REQUEST")
@@ -149,7 +149,9 @@ async def test_an_allowed_origin_is_where_a_selection_may_return_to(api: Api) ->
     assert (await api.world.perform(none)).allowed_origins == ()
 
 
-async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(api: Api) -> None:
+async def test_a_tax_rate_applies_to_quotes_if_the_service_manages_the_merchants_tax(
+    api: Api,
+) -> None:
     before = await api.create()
     await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     managed = SetMerchantProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
@@ -167,7 +169,9 @@ async def test_a_tax_rate_is_in_the_quotes_of_those_whose_tax_is_managed_here(ap
     assert await api.world.perform(ListTaxRates()) == []
 
 
-async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Api) -> None:
+async def test_with_merchant_tax_country_the_buyers_selection_does_not_change_the_tax(
+    api: Api,
+) -> None:
     merchant_id = api.world.merchant_id
     for country, rate in (("TH", "0.07"), ("FR", "0.2")):
         await api.world.perform(SetTaxRate(country=country, rate=Decimal(rate)))
@@ -192,7 +196,7 @@ async def test_the_merchants_country_decides_tax_whatever_the_buyer_says(api: Ap
     assert kept.tax_country is TaxCountry.MERCHANT
 
 
-async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
+async def test_events_are_delivered_only_if_the_merchant_has_a_callback_url(api: Api) -> None:
     world = api.world
 
     async def states() -> list[str]:
@@ -212,7 +216,7 @@ async def test_a_callback_url_decides_whether_events_are_sent(api: Api) -> None:
     assert (await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))).callback_url is None
 
 
-async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
+async def test_a_time_without_a_time_zone_is_interpreted_as_utc(api: Api) -> None:
     await cancel(api, await api.create())
     [row] = await api.world.rows("SELECT occurred_at FROM event")
     there = row["occurred_at"].replace(tzinfo=None)
@@ -227,7 +231,7 @@ async def test_a_time_without_a_zone_is_utc(api: Api) -> None:
     assert await replayed(since=there) == 1
 
 
-async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -> None:
+async def test_with_an_overlap_of_zero_the_old_secret_expires_immediately(world: World) -> None:
     for overlap_s, left in ((60, 2), (0, 1)):
         rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
         new = await world.perform(rotated)
@@ -238,7 +242,7 @@ async def test_an_overlap_of_nothing_ends_the_old_secret_at_once(world: World) -
     assert new.id == world.merchant_id
 
 
-async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: Api) -> None:
+async def test_api_keys_are_listed_with_their_names_and_revoking_is_idempotent(api: Api) -> None:
     world = api.world
     issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="second server"))
     assert (await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))).status == 200
@@ -255,7 +259,7 @@ async def test_keys_are_named_and_listed_and_one_that_is_revoked_stays_so(api: A
     assert refusal(used) == (401, "UNAUTHORIZED")
 
 
-async def test_tokens_are_listed_by_their_public_part(world: World) -> None:
+async def test_operator_tokens_are_listed_by_public_id(world: World) -> None:
     token = await world.operator_token("Ada")
     [listed] = await world.perform(ListOperatorTokens())
     assert (listed.public_id, listed.name, listed.revoked_at) == (token.split("_")[1], "Ada", None)
@@ -263,7 +267,7 @@ async def test_tokens_are_listed_by_their_public_part(world: World) -> None:
     assert await world.perform(ListOperatorTokens()) == [revoked]
 
 
-async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> None:
+async def test_a_merchants_own_account_cannot_be_used_by_another_merchant(api: Api) -> None:
     world = api.world
     other = (await world.add_merchant(methods="none")).merchant.id
     theirs = await world.perform(
@@ -292,9 +296,7 @@ async def test_an_account_is_the_platforms_or_one_merchants_own(api: Api) -> Non
     assert {item.account_id for item in offered} == {world.account_id}
 
 
-async def test_a_changed_account_is_used_by_the_next_process_at_once(
-    world: World, gateway: FakeGateway
-) -> None:
+async def test_another_process_reads_a_changed_account(world: World, gateway: FakeGateway) -> None:
     changed = await world.perform(
         ChangeAccount(
             account_id=world.account_id,
@@ -316,7 +318,7 @@ async def test_a_changed_account_is_used_by_the_next_process_at_once(
     )
 
 
-async def test_an_account_takes_payments_in_its_countries_alone(
+async def test_an_account_accepts_payments_only_in_its_countries(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world, capabilities = api.world, gateway.capabilities
@@ -351,7 +353,7 @@ async def test_an_account_takes_payments_in_its_countries_alone(
     assert added.countries == ("JP",)
 
 
-async def test_an_account_or_a_provider_that_is_off_offers_nothing(api: Api) -> None:
+async def test_a_disabled_account_or_provider_offers_no_methods(api: Api) -> None:
     world = api.world
     created = await api.create()
     assert len(await _quoted(api, created)) == 2
@@ -369,7 +371,7 @@ async def test_an_account_or_a_provider_that_is_off_offers_nothing(api: Api) -> 
         assert "THB" in (await _catalog(api))["TH"]
 
 
-async def test_a_provider_is_called_outside_what_the_operator_calls_it(api: Api) -> None:
+async def test_renaming_a_provider_changes_its_name_in_new_quotes(api: Api) -> None:
     before = await api.create()
     assert (await select(api, before)).json["quote"]["provider"] == "fake"
     renamed = await api.world.perform(RenameProvider(provider="fake", wire_name="acme"))
@@ -379,7 +381,7 @@ async def test_a_provider_is_called_outside_what_the_operator_calls_it(api: Api)
     assert (await view(api, before)).json["selected"]["provider"] == "fake"
 
 
-async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: Api) -> None:
+async def test_changes_to_a_method_apply_to_the_next_quotes(api: Api) -> None:
     world = api.world
     created = await api.create(amount="100.00")
     frozen = (await select(api, created)).json["quote"]
@@ -408,7 +410,7 @@ async def test_a_methods_fee_label_and_places_are_those_of_the_next_quotes(api: 
     assert (everywhere.countries, everywhere.currencies) == (None, ("JPY",))
 
 
-async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
+async def test_a_method_can_be_added_disabled_and_enabled(api: Api) -> None:
     world = api.world
     added = await world.perform(
         AddPaymentMethod(
@@ -435,7 +437,7 @@ async def test_a_method_is_added_turned_off_and_on_again(api: Api) -> None:
     assert (await select(api, created, payment_method_id=added.id)).status == 200
 
 
-async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(api: Api) -> None:
+async def test_a_restriction_removes_crypto_from_a_country_until_it_is_lifted(api: Api) -> None:
     world = api.world
     await offers_tokens(api)
     created = await api.create(currency="USD", amount="10.00")
@@ -459,7 +461,7 @@ async def test_a_restriction_takes_crypto_out_of_a_country_until_it_is_lifted(ap
         await world.perform(lifted)
 
 
-async def test_korea_can_be_let_in_to_on_ramp_orders(api: Api) -> None:
+async def test_lifting_the_restriction_allows_on_ramp_orders_from_korea(api: Api) -> None:
     order = {"country": "KR"}
     ask = {"json": order, "headers": api.bearer()}
     refused = await api.send("POST", "/v1/onramp/orders", **ask)
@@ -468,7 +470,7 @@ async def test_korea_can_be_let_in_to_on_ramp_orders(api: Api) -> None:
     assert refusal(await api.send("POST", "/v1/onramp/orders", **ask)) == (501, "NOT_IMPLEMENTED")
 
 
-async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -> None:
+async def test_a_fraud_rule_denies_matching_payments_until_it_is_removed(api: Api) -> None:
     world = api.world
     rule = await world.perform(
         AddFraudRule(
@@ -500,7 +502,7 @@ async def test_a_fraud_rule_denies_what_it_lists_until_it_is_removed(api: Api) -
         await world.perform(RemoveFraudRule(rule_id=rule.id))
 
 
-async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
+async def test_a_velocity_rule_denies_payments_above_its_count(api: Api) -> None:
     rule = AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
     assert (await api.world.perform(rule)).code == "VELOCITY_EXCEEDED"
     answers = [await api.create() for _ in range(3)]
@@ -508,7 +510,7 @@ async def test_a_velocity_lets_so_many_pass(api: Api) -> None:
     assert (await api.create(payer_uid="buyer-2")).status == 201
 
 
-async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> None:
+async def test_a_rate_limit_appears_in_responses_until_it_is_cleared(api: Api) -> None:
     world = api.world
     limit = SetRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.CREATE, per_s=1)
     assert (await world.perform(limit)).burst == 2
@@ -523,7 +525,7 @@ async def test_a_limit_is_told_in_the_answers_until_it_is_cleared(api: Api) -> N
     assert (freed.status, "RateLimit-Policy" in freed.headers) == (201, False)
 
 
-async def test_an_account_without_what_its_provider_needs_is_refused(world: World) -> None:
+async def test_an_account_without_the_required_credentials_is_rejected(world: World) -> None:
     page = {"script_url": "http://gateway.test/script.js"}
     for operation in (
         AddAccount(provider="fake", base_url="http://gateway.test", credentials=page),
@@ -535,7 +537,7 @@ async def test_an_account_without_what_its_provider_needs_is_refused(world: Worl
     assert len(await world.perform(ListAccounts())) == 1
 
 
-async def test_a_credential_that_no_adapter_reads_is_refused_and_the_right_name_said(
+async def test_an_unknown_credential_is_rejected_and_the_correct_name_suggested(
     world: World,
 ) -> None:
     mistyped = {"signing_secret": "x", "signing_secrets": "x"}
@@ -551,7 +553,7 @@ async def test_a_credential_that_no_adapter_reads_is_refused_and_the_right_name_
         )
 
 
-async def test_an_account_is_shown_with_the_address_that_its_gateway_calls_back(
+async def test_an_account_shows_the_callback_url_for_its_gateway(
     world: World,
 ) -> None:
     shown = await world.perform(ShowAccount(account_id=world.account_id))
@@ -559,7 +561,7 @@ async def test_an_account_is_shown_with_the_address_that_its_gateway_calls_back(
     assert shown.callback_url == f"{base}/callbacks/fake/{world.account_id}"
 
 
-async def test_a_check_of_an_account_says_what_its_adapter_found(world: World) -> None:
+async def test_an_account_check_returns_the_adapters_result(world: World) -> None:
     good = await world.perform(CheckAccount(account_id=world.account_id))
     assert (good.works, good.problem, good.detail) == (True, None, "as it should be")
     world.gateway.answer_check = AccountCheck(

@@ -43,7 +43,7 @@ async def token(stage: Stage) -> str:
     return stage.tokens["Ada"]
 
 
-async def test_every_operation_can_be_done_by_its_route(
+async def test_every_operation_can_be_run_over_http(
     operator: Api, stage: Stage, token: str
 ) -> None:
     for action in EXAMPLES:
@@ -72,7 +72,7 @@ async def _approve(operator: Api, stage: Stage, proposed: Answer) -> Answer:
     return answer
 
 
-async def test_what_is_answered_is_what_the_operation_gives(
+async def test_responses_contain_the_result_of_the_operation(
     operator: Api, stage: Stage, token: str
 ) -> None:
     listed = (await ask(operator, token, "merchant.list", {"limit": 1})).json
@@ -87,7 +87,7 @@ async def test_what_is_answered_is_what_the_operation_gives(
     assert (await ask(operator, token, "limit.clear", limit | {"why": WHY})).json == {}
 
 
-async def test_a_dry_run_counts_and_changes_nothing(
+async def test_a_dry_run_counts_events_and_changes_nothing(
     operator: Api, stage: Stage, token: str
 ) -> None:
     [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
@@ -105,7 +105,9 @@ async def test_a_dry_run_counts_and_changes_nothing(
     assert await stage.world.rows("SELECT count(*) AS n FROM audit") == [before]
 
 
-async def test_without_a_reason_nothing_is_changed(operator: Api, stage: Stage, token: str) -> None:
+async def test_changes_without_a_reason_are_rejected(
+    operator: Api, stage: Stage, token: str
+) -> None:
     for action in EXAMPLES:
         if not reads(action):
             answer = await ask(operator, token, action, stage.fields(action))
@@ -119,7 +121,9 @@ async def test_without_a_reason_nothing_is_changed(operator: Api, stage: Stage, 
     assert (await stage.world.rows("SELECT count(*) AS n FROM tax_rate"))[0]["n"] == 0
 
 
-async def test_a_query_names_what_a_body_would(operator: Api, stage: Stage, token: str) -> None:
+async def test_read_operations_accept_their_fields_as_query_parameters(
+    operator: Api, stage: Stage, token: str
+) -> None:
     for action in EXAMPLES:
         if reads(action):
             sent = stage.fields(action)
@@ -129,7 +133,7 @@ async def test_a_query_names_what_a_body_would(operator: Api, stage: Stage, toke
     assert (line["action"], line["who"]) == ("key.issue", "Ada")
 
 
-async def test_the_log_names_who_came_and_holds_no_secret(
+async def test_the_request_log_names_the_operator_and_contains_no_secrets(
     operator: Api, stage: Stage, token: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     kept = await ask(operator, token, "account.add", stage.fields("account.add") | {"why": WHY})
@@ -182,7 +186,9 @@ def _bodies(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
     return action, {name: draw(_like(EXAMPLES[action].get(name, ""))) for name in chosen}
 
 
-async def test_no_field_brings_an_operation_down(operator: Api, stage: Stage, token: str) -> None:
+async def test_random_field_values_never_cause_an_internal_error(
+    operator: Api, stage: Stage, token: str
+) -> None:
     loop = asyncio.get_running_loop()
     seen: set[int] = set()
 

@@ -47,7 +47,7 @@ def _least(action: str) -> Role:
     return Role.FINANCE if action in _FINANCE else Role.ADMIN
 
 
-def test_every_operation_needs_the_role_that_the_manual_says() -> None:
+def test_every_operation_requires_its_documented_role() -> None:
     for action, kind in OPERATIONS.items():
         assert kind.needs_role is _least(action), action
     assert (CompareProviderFile.needs_role, ReconcileProviderFile.needs_role) == (
@@ -57,7 +57,7 @@ def test_every_operation_needs_the_role_that_the_manual_says() -> None:
     assert (ReadOperation.needs_role, ChangeOperation.needs_role) == (Role.VIEWER, Role.ADMIN)
 
 
-def test_a_role_includes_those_before_it_and_no_other() -> None:
+def test_each_role_includes_all_lower_roles() -> None:
     roles = [Role.VIEWER, Role.SUPPORT, Role.FINANCE, Role.ADMIN]
     assert list(Role) == roles
     for rank, role in enumerate(roles):
@@ -65,7 +65,7 @@ def test_a_role_includes_those_before_it_and_no_other() -> None:
 
 
 @pytest.mark.parametrize("role", list(Role))
-async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
+async def test_a_token_can_run_only_the_operations_that_its_role_includes(
     operator: Api, stage: Stage, role: Role
 ) -> None:
     """Bodies are empty, so permitted requests are rejected for them and change nothing."""
@@ -95,7 +95,9 @@ async def test_a_token_does_by_route_what_its_role_includes_and_nothing_else(
     assert answer.status == (200 if role.includes(Role.SUPPORT) else 403)
 
 
-async def test_a_case_is_refunded_by_finance_and_closed_by_support(stage: Stage) -> None:
+async def test_refunding_a_case_requires_finance_and_dismissing_it_requires_support(
+    stage: Stage,
+) -> None:
     fields = stage.fields("case.resolve") | {"resolution": "refund"}
     refund = msgspec.convert(fields, OPERATIONS["case.resolve"])
     with pytest.raises(RefusedError, match=r"case\.resolve requires the finance role") as refused:
@@ -107,7 +109,7 @@ async def test_a_case_is_refunded_by_finance_and_closed_by_support(stage: Stage)
     assert closed.status == "DISMISSED"
 
 
-async def test_a_token_is_a_viewers_for_ninety_days_unless_it_is_said_otherwise(
+async def test_a_token_has_the_viewer_role_and_expires_after_90_days_by_default(
     operator: Api, world: World
 ) -> None:
     issued = await world.perform(IssueOperatorToken(name="Grace"))
@@ -137,7 +139,7 @@ async def test_a_token_is_a_viewers_for_ninety_days_unless_it_is_said_otherwise(
     assert await status() == 401
 
 
-async def test_a_name_is_nobody_elses_for_ever(world: World) -> None:
+async def test_the_name_of_an_operator_can_never_be_reused(world: World) -> None:
     service: Service = world.service
     token = await world.operator_token("Grace")
     for revoke in (False, True):

@@ -126,7 +126,7 @@ async def _beside(world: World, first: ChangeOperation[Any], second: ChangeOpera
     await other
 
 
-async def test_an_account_that_is_turned_off_stays_off_when_it_is_renamed(world: World) -> None:
+async def test_an_account_that_is_disabled_while_being_renamed_stays_disabled(world: World) -> None:
     account_id = world.account_id
     renamed = _SlowAccount(account_id=account_id, name="main")
     await _beside(world, renamed, DisableAccount(account_id=account_id))
@@ -134,14 +134,14 @@ async def test_an_account_that_is_turned_off_stays_off_when_it_is_renamed(world:
     assert (seen.name, seen.enabled) == ("main", False)
 
 
-async def test_a_method_that_is_turned_off_stays_off_when_its_price_changes(world: World) -> None:
+async def test_a_method_that_is_disabled_while_its_fee_changes_stays_disabled(world: World) -> None:
     changed = _SlowMethod(method_id=world.card, fee_rate=Decimal("0.05"))
     await _beside(world, changed, DisablePaymentMethod(method_id=world.card))
     seen = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
     assert (seen[0].fee_rate, seen[0].enabled) == (Decimal("0.05"), False)
 
 
-async def test_two_changes_of_a_merchant_are_both_kept(world: World) -> None:
+async def test_concurrent_changes_to_a_merchant_are_both_applied(world: World) -> None:
     merchant_id = world.merchant_id
     profile = _SlowProfile(merchant_id=merchant_id, locale="ja")
     url = "http://127.0.0.1:9/"
@@ -153,7 +153,7 @@ async def test_two_changes_of_a_merchant_are_both_kept(world: World) -> None:
     assert (seen.name, seen.default_country) == ("Two", "JP")
 
 
-async def test_what_two_people_have_changed_of_a_chain_stays_beside_the_change_of_one(
+async def test_concurrent_changes_to_a_chain_are_both_applied(
     world: World,
 ) -> None:
     above, refunder = "5", f"0x{40 * '7'}"
@@ -164,7 +164,7 @@ async def test_what_two_people_have_changed_of_a_chain_stays_beside_the_change_o
     assert [item.hex() for item in row["refunders"]] == [refunder[2:]]
 
 
-async def test_a_tokens_address_stays_when_it_is_enabled_meanwhile(world: World) -> None:
+async def test_enabling_a_token_does_not_undo_a_concurrent_address_change(world: World) -> None:
     address = f"0x{40 * '6'}"
     moved = _SlowToken(chain="native", symbol="USDT", address=address, decimals=6)
     await _beside(world, moved, SetToken(chain="native", symbol="USDT", enabled=True))
@@ -172,7 +172,7 @@ async def test_a_tokens_address_stays_when_it_is_enabled_meanwhile(world: World)
     assert (row["address"].hex(), row["decimals"], row["enabled"]) == (address[2:], 6, True)
 
 
-async def test_a_contracts_account_keeps_its_name_when_it_is_retired_meanwhile(
+async def test_retiring_a_contract_does_not_undo_a_concurrent_rename(
     world: World,
 ) -> None:
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
@@ -183,7 +183,7 @@ async def test_a_contracts_account_keeps_its_name_when_it_is_retired_meanwhile(
     assert (seen.name, seen.enabled) == ("main", False)
 
 
-async def test_payments_do_not_wait_for_an_operator(world: World) -> None:
+async def test_payments_are_not_blocked_by_an_uncommitted_operator_change(world: World) -> None:
     """Sessions, captures and cases reference the changed row, whose keys do not change."""
     for change in (
         _SlowAccount(account_id=world.account_id, name="main"),

@@ -333,7 +333,9 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
 ]  # fmt: skip
 
 
-async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage: Stage) -> None:
+async def test_each_rejection_has_its_error_code_and_message_and_is_not_audited(
+    stage: Stage,
+) -> None:
     [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
     for action, changed, code, words in REFUSED:
         operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
@@ -344,7 +346,7 @@ async def test_each_refusal_has_its_code_and_its_words_and_leaves_nothing(stage:
     assert await stage.world.rows("SELECT count(*) AS n FROM audit") == [before]
 
 
-def test_every_operation_that_can_be_refused_is_refused_here() -> None:
+def test_every_operation_that_can_be_rejected_has_an_example() -> None:
     never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
     never |= {"operator.replace"}  # but for a terminal, which is no operator
     never |= {"ledger.check", "ledger.backfill", "retention.show", "refund.ask-first"}
@@ -352,7 +354,7 @@ def test_every_operation_that_can_be_refused_is_refused_here() -> None:
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
 
 
-async def test_an_address_beyond_the_adapters_own_is_taken_where_the_setting_names_it(
+async def test_a_base_url_of_a_configured_gateway_origin_is_accepted(
     stage: Stage,
 ) -> None:
     fields = stage.fields("account.add") | {"base_url": "https://eu.gateway.example.com:8443/v1"}
@@ -367,7 +369,7 @@ async def test_an_address_beyond_the_adapters_own_is_taken_where_the_setting_nam
     assert account.base_url == fields["base_url"]
 
 
-async def test_what_was_sent_is_not_repeated_at_length(stage: Stage) -> None:
+async def test_error_messages_do_not_repeat_long_values(stage: Stage) -> None:
     long = "X" * 60_000
     for action, changed in (
         ("key.revoke", {"public_id": long}),

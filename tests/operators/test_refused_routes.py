@@ -46,7 +46,7 @@ def token(stage: Stage) -> str:
     return stage.tokens["Ada"]
 
 
-async def test_every_operation_needs_an_operators_token(
+async def test_every_operation_requires_an_operator_token(
     operator: Api, stage: Stage, token: str
 ) -> None:
     forged = api_key.make_api_key(
@@ -63,7 +63,9 @@ async def test_every_operation_needs_an_operators_token(
     assert await stage.world.rows("SELECT * FROM tax_rate") == []
 
 
-async def test_a_wrong_method_is_405_and_the_right_one_is_named(operator: Api, token: str) -> None:
+async def test_a_wrong_http_method_returns_405_and_the_allowed_method(
+    operator: Api, token: str
+) -> None:
     headers = operator.bearer(token)
     for action in EXAMPLES:
         wrong, right = ("POST", "GET") if reads(action) else ("GET", "POST")
@@ -86,7 +88,7 @@ async def test_a_wrong_method_is_405_and_the_right_one_is_named(operator: Api, t
         "/operator/%00/%ff",
     ],
 )
-async def test_what_is_no_operation_is_404(operator: Api, token: str, path: str) -> None:
+async def test_an_unknown_operation_returns_404(operator: Api, token: str, path: str) -> None:
     for method in ("GET", "POST"):
         answer = await operator.send(method, path, headers=operator.bearer(token))
         assert refusal(answer) == (404, "NOT_FOUND")
@@ -108,18 +110,20 @@ async def test_what_is_no_operation_is_404(operator: Api, token: str, path: str)
     ],
     ids=lambda body: body[:20].decode(errors="replace"),
 )
-async def test_what_is_no_json_object_is_refused(operator: Api, token: str, body: bytes) -> None:
+async def test_a_body_that_is_not_a_json_object_is_rejected(
+    operator: Api, token: str, body: bytes
+) -> None:
     answer = await post(operator, token, "tax.set", body)
     assert refusal(answer) == BAD
     assert answer.json["message"] == "the body must be a JSON object"
 
 
-async def test_a_body_that_is_too_large_is_413(operator: Api, token: str) -> None:
+async def test_a_body_that_is_too_large_returns_413(operator: Api, token: str) -> None:
     answer = await post(operator, token, "tax.set", b'{"why":"' + b"x" * 65_536 + b'"}')
     assert refusal(answer) == (413, "BAD_REQUEST")
 
 
-async def test_a_wrong_field_is_named(operator: Api, stage: Stage, token: str) -> None:
+async def test_errors_name_the_invalid_field(operator: Api, stage: Stage, token: str) -> None:
     for action, kind in OPERATIONS.items():
         if reads(action):
             continue
@@ -140,7 +144,7 @@ async def test_a_wrong_field_is_named(operator: Api, stage: Stage, token: str) -
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", [1], None])
-async def test_a_number_is_a_number(operator: Api, token: str, value: object) -> None:
+async def test_a_merchant_id_must_be_an_integer(operator: Api, token: str, value: object) -> None:
     sent = {"merchant_id": value, "name": "x", "why": WHY}
     answer = await ask(operator, token, "key.issue", sent)
     assert refusal(answer) == BAD
@@ -148,7 +152,7 @@ async def test_a_number_is_a_number(operator: Api, token: str, value: object) ->
 
 
 @pytest.mark.parametrize("why", [None, 7, ["x"], {}, True])
-async def test_a_reason_is_text(operator: Api, token: str, why: object) -> None:
+async def test_a_reason_must_be_a_string(operator: Api, token: str, why: object) -> None:
     sent = {"country": "TH", "rate": "0.07", "why": why}
     answer = await ask(operator, token, "tax.set", sent)
     assert (refusal(answer), answer.json["message"]) == (BAD, "why must be a string")
@@ -168,7 +172,7 @@ async def test_a_reason_is_text(operator: Api, token: str, why: object) -> None:
         ("tax.list", {"why": "x"}),
     ],
 )
-async def test_a_query_is_read_as_strictly(
+async def test_invalid_query_parameters_are_rejected(
     operator: Api, token: str, action: str, query: dict[str, str]
 ) -> None:
     answer = await ask(operator, token, action, query)
@@ -177,7 +181,7 @@ async def test_a_query_is_read_as_strictly(
 
 
 @pytest.mark.parametrize("number", [0, -1, 2**63 - 1, 2**63, 2**64 - 1, 2**64, 10**40])
-async def test_an_id_that_nothing_has_is_refused_everywhere(
+async def test_unknown_ids_are_rejected_by_every_operation(
     operator: Api, stage: Stage, token: str, number: int
 ) -> None:
     for action, known in EXAMPLES.items():

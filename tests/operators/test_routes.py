@@ -8,7 +8,7 @@ from tests.support.fakes import captured
 from tests.support.world import Api, World
 
 
-async def test_metrics_need_no_token_and_name_what_was_refused(operator: Api) -> None:
+async def test_metrics_need_no_token_and_include_refused_callbacks(operator: Api) -> None:
     answer = await operator.send("GET", "/metrics")
     assert answer.status == 200
     assert b"payintent_callbacks_refused_total" in answer.body
@@ -17,13 +17,13 @@ async def test_metrics_need_no_token_and_name_what_was_refused(operator: Api) ->
 @pytest.mark.parametrize(
     "path", ["/operator/webhooks", "/operator/payments/pay_0000000000000000000000"]
 )
-async def test_routes_need_an_operators_token(operator: Api, path: str) -> None:
+async def test_routes_require_an_operator_token(operator: Api, path: str) -> None:
     assert (await operator.send("GET", path)).status == 401
     merchants = await operator.send("GET", path, headers=operator.bearer())
     assert (merchants.status, merchants.json["code"]) == (401, "UNAUTHORIZED")
 
 
-async def test_an_operator_sees_a_payment_its_cases_and_its_event(
+async def test_an_operator_can_read_a_payment_with_its_cases_and_replay_its_event(
     operator: Api, world: World
 ) -> None:
     token = operator.bearer(await world.operator_token())
@@ -41,7 +41,7 @@ async def test_an_operator_sees_a_payment_its_cases_and_its_event(
     assert again.json == {"event_id": event, "state": "pending"}
 
 
-async def test_a_revoked_token_is_refused_at_once(operator: Api, world: World) -> None:
+async def test_a_revoked_token_is_rejected_immediately(operator: Api, world: World) -> None:
     text = await world.operator_token("bob")
     assert (
         await operator.send("GET", "/operator/webhooks", headers=operator.bearer(text))
@@ -52,7 +52,7 @@ async def test_a_revoked_token_is_refused_at_once(operator: Api, world: World) -
 
 
 @pytest.mark.parametrize("query", ["limit=0", "limit=101", "limit=x", "merchant=-1", "state=lost"])
-async def test_bad_filters_are_refused(operator: Api, world: World, query: str) -> None:
+async def test_invalid_filters_are_rejected(operator: Api, world: World, query: str) -> None:
     token = operator.bearer(await world.operator_token())
     answer = await operator.send("GET", f"/operator/webhooks?{query}", headers=token)
     assert (answer.status, answer.json["code"]) == (400, "BAD_REQUEST")

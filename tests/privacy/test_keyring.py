@@ -191,7 +191,9 @@ async def _listening(world: World) -> AsyncIterator[Shop]:
         await clean_up(runner)
 
 
-async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, ring: Ring) -> None:
+async def test_rotation_does_not_block_traffic_and_the_old_key_can_be_removed(
+    api: Api, ring: Ring
+) -> None:
     world = api.world  # its API is at the first step, the worker at the second
     assert (await ring.needed(), await ring.sealed_by()) == ({"test"}, {"test"})
     second_step = await ring.open("b", "a")
@@ -232,7 +234,7 @@ async def test_rotating_holds_up_no_traffic_and_the_old_key_can_go(api: Api, rin
         await ring.open("a")
 
 
-async def test_rotating_again_finds_nothing_to_do(ring: Ring) -> None:
+async def test_repeating_a_rotation_changes_nothing(ring: Ring) -> None:
     service = await ring.open("b", "a")
     await _rotate(service)
     before = await ring.world.rows("SELECT id, sealed FROM callback_secret")
@@ -241,7 +243,7 @@ async def test_rotating_again_finds_nothing_to_do(ring: Ring) -> None:
     assert await ring.world.rows("SELECT id, sealed FROM callback_secret") == before
 
 
-async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(ring: Ring) -> None:
+async def test_rotation_binds_legacy_credentials_to_their_account(ring: Ring) -> None:
     world = ring.world
     service = await ring.open("a", "b")
     before = service.encryption.encrypt(
@@ -267,7 +269,7 @@ async def test_credentials_from_before_open_and_are_bound_by_sealing_them_anew(r
     assert await (await ring.open("a", "b")).accounts.get(world.account_id)
 
 
-async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
+async def test_rotation_reseals_more_secrets_than_fit_into_a_batch(
     ring: Ring, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("payintent.privacy.keyring_operations._BATCH_SIZE", 2)
@@ -280,7 +282,7 @@ async def test_more_secrets_than_a_batch_has_are_all_sealed_anew(
     await _opens_everything(await ring.open("b"), ring.world)
 
 
-async def test_a_crash_in_the_middle_leaves_everything_as_it_was(ring: Ring) -> None:
+async def test_a_crash_during_rotation_rolls_everything_back(ring: Ring) -> None:
     world = ring.world
     service = await ring.open("b", "a")
     async with _held_half_way(world, service) as rotating:
@@ -295,7 +297,7 @@ async def test_a_crash_in_the_middle_leaves_everything_as_it_was(ring: Ring) -> 
     assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
 
 
-async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Ring) -> None:
+async def test_sealing_waits_for_a_running_rotation_and_no_secret_is_missed(ring: Ring) -> None:
     world = ring.world
     service = await ring.open("b", "a")
     other = await ring.open("a", "b")
@@ -322,7 +324,7 @@ async def test_whoever_seals_while_it_runs_waits_and_nothing_is_missed(ring: Rin
         assert (await ring.sealed_by(), await ring.needed()) == ({"b"}, {"b"})
 
 
-async def test_a_proposal_waits_for_a_rotation_and_its_key_is_needed_again(ring: Ring) -> None:
+async def test_a_proposal_waits_for_a_rotation_and_keeps_its_key_required(ring: Ring) -> None:
     service = await ring.open("b", "a")
     other = await ring.open("a", "b")
     fee = AdjustLedger(
@@ -351,7 +353,7 @@ class _Slow(CreateMerchant, frozen=True, kw_only=True):
         return new
 
 
-async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
+async def test_rotation_waits_for_an_uncommitted_secret(ring: Ring) -> None:
     opened = asyncio.Event()
     _opened.set(opened)
     service = await ring.open("b", "a")
@@ -378,7 +380,7 @@ async def test_it_waits_for_whoever_is_sealing(ring: Ring) -> None:
     assert new.merchant.name == "Slow"
 
 
-async def test_two_cannot_rotate_at_once(ring: Ring) -> None:
+async def test_concurrent_rotations_are_not_allowed(ring: Ring) -> None:
     service = await ring.open("b", "a")
     other = await ring.open("c", "a", "b", lock_timeout_ms=200)
     async with _held_half_way(ring.world, service) as rotating:
@@ -388,7 +390,7 @@ async def test_two_cannot_rotate_at_once(ring: Ring) -> None:
     assert await ring.needed() == {"b"}  # the other one's key has sealed nothing
 
 
-async def test_a_key_that_writes_is_known_from_the_first_process_on(ring: Ring) -> None:
+async def test_the_writing_key_is_registered_when_a_process_first_starts(ring: Ring) -> None:
     known = await ring.world.perform(ShowKeyring())
     assert [(key.name, key.retired_at) for key in known] == [("test", None)]
     await ring.open("b", "a")
@@ -399,7 +401,7 @@ async def test_a_key_that_writes_is_known_from_the_first_process_on(ring: Ring) 
     assert await ring.needed() == {"test", "b"}
 
 
-async def test_a_process_with_only_the_old_ring_does_not_start(ring: Ring) -> None:
+async def test_a_process_without_the_new_key_does_not_start(ring: Ring) -> None:
     await ring.open("a")
     await ring.open("b", "a")
     with pytest.raises(
@@ -408,7 +410,7 @@ async def test_a_process_with_only_the_old_ring_does_not_start(ring: Ring) -> No
         await ring.open("a")
 
 
-async def test_a_foreign_key_under_a_known_name_is_refused_even_a_retired_one(ring: Ring) -> None:
+async def test_a_different_key_with_a_known_name_is_rejected(ring: Ring) -> None:
     for names in (("x",), ("b", "x"), ("x", "b")):
         with pytest.raises(EncryptionKeyError, match="key 'test' does not belong"):
             await ring.open(*names)
@@ -417,14 +419,14 @@ async def test_a_foreign_key_under_a_known_name_is_refused_even_a_retired_one(ri
         await ring.open("b", "x")
 
 
-async def test_a_retired_key_that_writes_again_is_needed_again(ring: Ring) -> None:
+async def test_a_retired_key_is_required_again_once_a_process_writes_with_it(ring: Ring) -> None:
     await _rotate(await ring.open("b", "a"))
     assert await ring.needed() == {"b"}
     await ring.open("a", "b")
     assert await ring.needed() == {"b", "test"}
 
 
-async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> None:
+async def test_concurrent_credential_changes_and_rotations_lose_no_secret(ring: Ring) -> None:
     """A change locks the ring before the account, as rotation does, so there is no deadlock."""
     world = ring.world
     service = await ring.open("b", "a")
@@ -440,7 +442,7 @@ async def test_credentials_changed_at_the_same_time_lose_nothing(ring: Ring) -> 
     await _opens_everything(await ring.open("b"), world)
 
 
-async def test_reading_locks_nothing(ring: Ring, world: World) -> None:
+async def test_reading_credentials_does_not_wait_for_a_rotation(ring: Ring, world: World) -> None:
     """A session may start at an account whose credentials are being resealed."""
     service = await ring.open("b", "a")
     payment = await world.create()

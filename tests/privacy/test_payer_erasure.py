@@ -124,7 +124,7 @@ async def agreed(world: World, operation: ErasePayer) -> Any:
     return (await world.service.run_operation(approval, ALAN)).result
 
 
-async def test_nothing_of_an_erased_payer_is_left_and_the_books_are_whole(world: World) -> None:
+async def test_erasure_removes_all_data_of_a_payer_and_preserves_the_books(world: World) -> None:
     payments = [await bought(world) for _ in range(2)]
     nothing = {"payer_email": None, "metadata": "{}", "return_url": None, "cancel_url": None}
     other = await bought(world, payer_uid="buyer-8", **nothing)
@@ -172,7 +172,7 @@ async def agreed_again(world: World) -> None:
     assert await found(world, (*WORDS, "buyer-8")) == {}
 
 
-async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_cannot(
+async def test_erasure_needs_a_second_operator_and_its_records_do_not_name_the_payer(
     world: World,
 ) -> None:
     payment = await bought(world)
@@ -195,7 +195,7 @@ async def test_neither_proposal_nor_audit_log_keeps_the_payer_and_one_person_can
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
 
 
-async def test_nothing_is_left_at_the_test_gateway_either(world: World) -> None:
+async def test_erasure_also_removes_data_from_the_test_gateway(world: World) -> None:
     issued = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
     [method, *_] = await world.perform(ListPaymentMethods(merchant_id=issued.merchant_id))
     side = replace(world, merchant_id=issued.merchant_id, card=method.id)
@@ -219,7 +219,9 @@ async def refused(world: World, why: str) -> None:
     assert "zora" in str(await found(world))
 
 
-async def test_it_waits_for_what_is_open(world: World) -> None:
+async def test_a_payer_with_open_payments_refunds_or_disputes_cannot_be_erased(
+    world: World,
+) -> None:
     payment = await world.create(payer_uid="zora-17")
     await refused(world, "has not ended")
     await world.rows("UPDATE payment SET payer_uid = 'buyer-8' WHERE id = $1", payment.id)
@@ -257,7 +259,7 @@ async def test_it_waits_for_what_is_open(world: World) -> None:
     assert (await world.perform(erasure(world))).payments == 2
 
 
-async def test_what_becomes_open_after_the_proposal_stops_the_approval(world: World) -> None:
+async def test_erasure_cannot_be_approved_if_a_refund_was_requested_meanwhile(world: World) -> None:
     payment = await bought(world)
     await world.operator_token("Ada")
     await world.operator_token("Alan")
@@ -268,7 +270,7 @@ async def test_what_becomes_open_after_the_proposal_stops_the_approval(world: Wo
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
 
 
-async def test_a_refund_that_begins_at_the_same_moment_comes_first_or_after(world: World) -> None:
+async def test_an_erasure_waits_for_a_concurrent_refund_and_is_rejected(world: World) -> None:
     payment = await bought(world)
 
     async def refund(tx: Tx) -> None:
@@ -288,7 +290,7 @@ async def test_a_refund_that_begins_at_the_same_moment_comes_first_or_after(worl
     assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
 
 
-async def test_another_merchants_payer_of_the_same_name_stays(world: World) -> None:
+async def test_erasure_does_not_affect_the_same_payer_uid_of_another_merchant(world: World) -> None:
     await bought(world)
     other = (await world.add_merchant()).merchant.id
     await world.rows("UPDATE payment SET merchant_id = $1", other)
@@ -301,7 +303,7 @@ async def test_another_merchants_payer_of_the_same_name_stays(world: World) -> N
             await world.perform(erasure(world, payer_uid))
 
 
-async def test_a_refund_lets_go_of_its_reason_after_its_end_and_of_nothing_else(
+async def test_only_the_reason_and_destination_of_an_ended_refund_can_be_removed(
     world: World,
 ) -> None:
     payment = await paid(world)

@@ -108,7 +108,7 @@ async def reads(world: World, *bought: Payment) -> None:
         assert METADATA in event.body
 
 
-async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_read(
+async def test_sealed_payer_data_is_in_no_table_and_readable_everywhere(
     world: World,
 ) -> None:
     payment = await bought(world)
@@ -129,7 +129,7 @@ async def test_with_sealing_on_nothing_of_a_payer_is_in_any_table_and_all_is_rea
     assert '"payer_uid":"(erased)"' in event.body.replace(" ", "")
 
 
-async def test_merchants_and_buyers_see_no_difference(api: Api) -> None:
+async def test_merchants_and_buyers_see_decrypted_payer_data(api: Api) -> None:
     world = api.world
     metadata = {"title": "Zora's book", "order_id": "A-77"}
     created = await api.create(metadata=metadata, payer_email="first@example.com")
@@ -156,7 +156,7 @@ async def test_merchants_and_buyers_see_no_difference(api: Api) -> None:
         "UPDATE event e SET body = o.body FROM event o WHERE o.id <> e.id",
     ],
 )
-async def test_what_is_moved_to_another_row_or_column_does_not_open(
+async def test_values_moved_to_another_row_or_column_cannot_be_decrypted(
     world: World, change: str
 ) -> None:
     bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
@@ -166,7 +166,7 @@ async def test_what_is_moved_to_another_row_or_column_does_not_open(
         await read_both(world, bought[1])
 
 
-async def test_an_event_that_does_not_open_delays_no_other(world: World) -> None:
+async def test_an_event_that_cannot_be_decrypted_does_not_delay_other_events(world: World) -> None:
     for _ in range(2):
         await paid(world, payer_email=EMAIL, metadata=METADATA)
     spoilt, sound = [row["id"] for row in await world.rows("SELECT id FROM event ORDER BY id")]
@@ -192,7 +192,7 @@ async def read_both(world: World, payment: Payment) -> None:
     await outbox_store.get_event(world.database, row["id"])
 
 
-async def test_old_rows_are_sealed_by_a_worker_that_may_be_killed_on_the_way(world: World) -> None:
+async def test_a_worker_seals_old_rows_even_if_it_is_interrupted(world: World) -> None:
     async with process(world, is_on=False) as before:
         old = [await bought(before) for _ in range(3)]
     assert set(await found(world, WORDS)) == set(WORDS) - {EMAIL.lower()}
@@ -232,7 +232,7 @@ async def sealed_payments(world: World) -> int:
     return row["n"]
 
 
-async def test_where_it_is_switched_off_again_both_forms_are_read(world: World) -> None:
+async def test_with_sealing_disabled_again_sealed_and_plain_rows_are_readable(world: World) -> None:
     sealed = await bought(world)
     async with process(world, is_on=False) as off:
         await reads(off, sealed)
@@ -243,7 +243,7 @@ async def test_where_it_is_switched_off_again_both_forms_are_read(world: World) 
     await reads(world, sealed, plain)
 
 
-async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: World) -> None:
+async def test_a_rotation_retires_a_key_once_no_payer_data_needs_it(world: World) -> None:
     payment = await bought(world)
     old = world.service.encryption.current_key_name
     async with process(world, ring="ba") as second, process(world, is_on=False, ring="ba") as off:
@@ -270,7 +270,7 @@ async def test_a_rotation_retires_a_key_once_nothing_of_payers_needs_it(world: W
         }
 
 
-async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: World) -> None:
+async def test_the_feed_and_deliveries_contain_the_original_event_body(world: World) -> None:
     payment = await paid(world, payer_email=EMAIL, metadata=METADATA)
     database = world.database
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
@@ -299,7 +299,7 @@ async def test_the_feed_and_deliveries_have_the_body_as_it_was_composed(world: W
         '{"order_id":"A","order_id":"B"}',
     ],
 )
-async def test_an_order_number_is_found_as_the_database_finds_it(
+async def test_the_service_and_the_database_extract_the_same_order_id(
     world: World, metadata: str
 ) -> None:
     [row] = await world.rows("SELECT payment_order_id($1::json) AS found", metadata)
@@ -309,7 +309,7 @@ async def test_an_order_number_is_found_as_the_database_finds_it(
     assert sealing.unseal_metadata(payment_id, stored) == metadata != stored
 
 
-async def test_creating_is_the_same_one_statement_with_sealing_on_and_off() -> None:
+async def test_creating_a_payment_uses_the_same_statement_with_and_without_sealing() -> None:
     request = CreatePaymentRequest(
         currency="THB",
         amount=Decimal(10),

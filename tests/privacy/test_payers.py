@@ -17,7 +17,7 @@ async def _exported(world: World, **changes: Any) -> tuple[list[Any], str]:
     return json.loads(text), text
 
 
-async def test_an_export_has_all_of_one_payer_page_by_page_and_no_checkout_id(
+async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
     world: World,
 ) -> None:
     told = {"payer_uid": "buyer-7", "payer_email": "seven@example.com"}
@@ -40,7 +40,7 @@ async def test_an_export_has_all_of_one_payer_page_by_page_and_no_checkout_id(
     assert [item["id"] for item in (*page, *rest)] == [item["id"] for item in found]
 
 
-async def test_an_export_has_nothing_of_another_merchants_payer_of_the_same_name(
+async def test_an_export_excludes_the_same_payer_uid_of_another_merchant(
     world: World,
 ) -> None:
     await paid(world, payer_uid="buyer-7")

@@ -38,7 +38,7 @@ async def exported(world: World) -> list[str]:
     return [export.text for export in exports]
 
 
-async def test_after_ten_years_only_the_books_are_left(world: World) -> None:
+async def test_after_ten_years_payers_are_erased_and_the_books_are_unchanged(world: World) -> None:
     payments = [await bought(world) for _ in range(3)]
     await world.move_clock(2 * DAY_S)
     while await close_due_days(world.database):
@@ -57,7 +57,7 @@ async def test_after_ten_years_only_the_books_are_left(world: World) -> None:
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_a_payment_with_a_refund_under_way_or_its_event_stays_as_it_is(world: World) -> None:
+async def test_a_payer_is_kept_while_a_refund_or_delivery_is_pending(world: World) -> None:
     pending, told = [await bought(world) for _ in range(2)]
     await world.move_clock((_YEARS + 1) * DAY_S)
     await asked(world, pending, "10")
@@ -75,7 +75,7 @@ async def test_a_payment_with_a_refund_under_way_or_its_event_stays_as_it_is(wor
     assert [await payer(world, item) for item in (pending, told)] == ["zora-17", ERASED]
 
 
-async def test_what_is_due_is_counted_before_it_goes(world: World) -> None:
+async def test_payers_due_for_erasure_are_counted(world: World) -> None:
     await bought(world)
     await pruned(world, _YEARS + 1, {RetentionRule.EVENTS: 365})
     due = {item.rule: item.due for item in await world.perform(ShowRetention())}
@@ -91,7 +91,7 @@ async def test_what_is_due_is_counted_before_it_goes(world: World) -> None:
         ({"events_days": 5000, "payer_details_days": 0}, 5000),
     ],
 )
-def test_no_payer_goes_before_the_events_that_name_it(
+def test_payers_are_kept_at_least_as_long_as_events(
     settings: Settings, changes: dict[str, int], days: int
 ) -> None:
     assert settings.model_copy(update=changes).retention[RetentionRule.PAYERS] == days

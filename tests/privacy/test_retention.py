@@ -80,7 +80,7 @@ KEPT = ("ann@example.com", '{"order_id":"A-1"}', "https://shop.test/A-1", "https
 GONE = (None, "{}", None, None)
 
 
-async def test_attempts_go_after_their_days_then_events_and_details(world: World) -> None:
+async def test_attempts_then_events_then_payer_details_are_deleted(world: World) -> None:
     payments = [await buy(world) for _ in range(3)]
     for days, expected, kept in (
         (89.9, (1, 1, 1), KEPT),
@@ -99,7 +99,7 @@ async def test_attempts_go_after_their_days_then_events_and_details(world: World
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-async def test_each_detail_goes_when_it_is_the_only_one(world: World, detail: str) -> None:
+async def test_each_payer_detail_is_deleted_if_only_it_is_set(world: World, detail: str) -> None:
     others = {name: none for name, none in zip(DETAILS, GONE, strict=True) if name != detail}
     payment = await buy(world, **others)
     assert await details(world, payment) != GONE
@@ -107,13 +107,13 @@ async def test_each_detail_goes_when_it_is_the_only_one(world: World, detail: st
     assert await details(world, payment) == GONE
 
 
-async def test_what_has_no_days_is_kept_for_ever(world: World) -> None:
+async def test_data_without_a_retention_period_is_kept(world: World) -> None:
     payment = await buy(world)
     await pruned(world, 30_000, dict.fromkeys(DAYS, 0))
     assert (await left(world, payment), await details(world, payment)) == ((1, 1, 1), KEPT)
 
 
-async def test_an_event_that_is_to_be_delivered_stays_with_its_attempts(world: World) -> None:
+async def test_an_undelivered_event_and_its_attempts_are_kept(world: World) -> None:
     payment = await buy(world)
     await world.rows("UPDATE delivery SET state = 'pending'")
     await pruned(world, 1_000)
@@ -123,14 +123,14 @@ async def test_an_event_that_is_to_be_delivered_stays_with_its_attempts(world: W
     assert await left(world, payment) == (0, 0, 0)
 
 
-async def test_a_payment_that_has_not_ended_keeps_its_details(world: World) -> None:
+async def test_details_of_an_unfinished_payment_are_kept(world: World) -> None:
     payment = await world.create(payer_email="ann@example.com", expires_in_s=86_400)
     await world.select(payment)
     await pruned(world, 1_000)
     assert (await details(world, payment))[0] == "ann@example.com"
 
 
-async def test_a_payment_whose_refund_is_under_way_keeps_everything(world: World) -> None:
+async def test_events_and_details_are_kept_while_a_refund_is_pending(world: World) -> None:
     payment = await buy(world)
     refund = await asked(world, payment, "10")
     await pruned(world, 1_000)
@@ -160,7 +160,7 @@ async def _dispute(world: World, payment: Payment, state: DisputeState) -> None:
     await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
 
 
-async def test_a_payment_with_an_open_dispute_or_case_keeps_everything(world: World) -> None:
+async def test_events_and_details_are_kept_while_a_dispute_or_case_is_open(world: World) -> None:
     payment = await buy(world)
     await _dispute(world, payment, DisputeState.OPEN)
     await world.rows(
@@ -178,7 +178,7 @@ async def test_a_payment_with_an_open_dispute_or_case_keeps_everything(world: Wo
     assert (await left(world, payment), await details(world, payment)) == ((0, 0, 0), GONE)
 
 
-async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
+async def test_a_feed_cursor_of_a_deleted_event_remains_valid(world: World) -> None:
     database, merchant_id = world.database, world.merchant_id
     await buy(world)
     await feed_store.number_new_events(database, merchant_id)
@@ -201,7 +201,7 @@ async def test_a_feed_goes_on_from_an_event_that_is_gone(world: World) -> None:
 EVERY = ("payment.completed", "payment.failed", "payment.expired", "payment.cancelled")
 
 
-async def test_what_is_due_is_shown_before_it_goes_and_nothing_changes(world: World) -> None:
+async def test_retention_shows_the_due_rows_without_deleting_them(world: World) -> None:
     payments = [await buy(world) for _ in range(3)]
     await asked(world, payments[0], "10")
     await world.move_clock(731 * DAY_S)
@@ -221,7 +221,7 @@ async def test_what_is_due_is_shown_before_it_goes_and_nothing_changes(world: Wo
     assert [item.due for item in await world.perform(ShowRetention())] == [0, 0, 0, 0, 0]
 
 
-async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_locked(
+async def test_a_batch_respects_its_limit_and_skips_locked_rows(
     world: World,
 ) -> None:
     payments = [await buy(world) for _ in range(3)]
@@ -253,7 +253,7 @@ async def test_a_batch_takes_no_more_than_its_limit_and_passes_over_what_is_lock
         ({"events_days": 0}, "EVENTS_DAYS must not exceed"),
     ],
 )
-def test_times_that_contradict_each_other_are_refused(
+def test_inconsistent_retention_periods_are_rejected(
     settings: Settings, changes: dict[str, int], said: str
 ) -> None:
     values = settings.model_dump() | {"database_url": settings.database_url, "chain_watched_s": 60}

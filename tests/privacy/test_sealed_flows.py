@@ -56,7 +56,7 @@ async def closed_statement(world: World) -> ExportStatement:
     return ExportStatement(statement_id=ids.format_id(ids.STATEMENT, row["id"]))
 
 
-async def test_a_member_finds_and_reads_a_payment_in_the_portal(api: Api) -> None:
+async def test_a_member_can_find_and_read_a_sealed_payment_in_the_portal(api: Api) -> None:
     created = await bought(api)
     await paid(api, metadata={"order_id": "B-1"}, payer_email="other@example.com")
     finance = await member(api, MemberRole.FINANCE)
@@ -80,7 +80,7 @@ async def test_a_member_finds_and_reads_a_payment_in_the_portal(api: Api) -> Non
     assert "sealed:" not in told
 
 
-async def test_an_operator_finds_and_reads_a_payment_in_the_console(
+async def test_an_operator_can_find_and_read_a_sealed_payment_in_the_console(
     operator: Api, world: World
 ) -> None:
     metadata = f'{{"order_id":"{ORDER}","title":"Zora\'s book"}}'
@@ -100,7 +100,7 @@ async def test_an_operator_finds_and_reads_a_payment_in_the_console(
 
 
 @pytest.mark.parametrize("value", ["zora@example.com", "@example.com"])
-async def test_a_rule_by_e_mail_denies_one_that_was_stored_before_the_rule(
+async def test_an_email_rule_denies_a_sealed_payment_created_before_the_rule(
     api: Api, value: str
 ) -> None:
     created = await api.create(payer_email=EMAIL)
@@ -114,7 +114,9 @@ async def test_a_rule_by_e_mail_denies_one_that_was_stored_before_the_rule(
     assert await found(api.world, (EMAIL,)) == {}
 
 
-async def test_a_payer_is_exported_and_erased_and_statements_and_ledger_stay(api: Api) -> None:
+async def test_a_sealed_payer_can_be_exported_and_erased_without_changing_the_books(
+    api: Api,
+) -> None:
     world = api.world
     created = await bought(api)
     payment = await payment_of(api, created)
@@ -135,7 +137,7 @@ async def test_a_payer_is_exported_and_erased_and_statements_and_ledger_stay(api
     assert await world.perform(CheckLedger()) == []
 
 
-async def test_details_go_after_two_years_whichever_form_they_have(api: Api) -> None:
+async def test_sealed_details_are_deleted_after_two_years(api: Api) -> None:
     world = api.world
     created = await bought(api)
     payment = await payment_of(api, created)

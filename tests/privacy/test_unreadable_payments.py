@@ -68,7 +68,7 @@ async def due_events(world: World) -> list[OutgoingDelivery]:
     return await outbox_store.claim_due(world.database, [(world.merchant_id, 10)], 1.0)
 
 
-async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not_open(
+async def test_lists_and_batch_reads_skip_unreadable_payments(
     api: Api,
 ) -> None:
     world = api.world
@@ -91,7 +91,7 @@ async def test_a_list_and_reads_at_the_same_time_leave_out_the_one_that_does_not
     assert readable == [False, True]
 
 
-async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_the_newer(
+async def test_without_the_new_key_payments_proceed_and_only_their_events_wait(
     world: World,
 ) -> None:
     async with process(world, ring="ba") as newer:
@@ -117,7 +117,7 @@ async def test_with_an_older_key_ring_money_and_time_go_on_and_events_wait_for_t
         assert all(json.loads(item.body)["data"]["payment"]["metadata"] for item in claimed)
 
 
-async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World) -> None:
+async def test_the_feed_skips_an_unreadable_event(world: World) -> None:
     bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[1].id)
     database, before = world.database, unreadable("event")
@@ -131,7 +131,7 @@ async def test_the_feed_goes_on_behind_an_event_that_does_not_open(world: World)
     assert unreadable("event") == before + 1
 
 
-async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) -> None:
+async def test_a_worker_reseals_readable_payments_and_then_stops(world: World) -> None:
     bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
     await spoil(world, bought[0].id)
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
@@ -152,7 +152,9 @@ async def test_a_worker_seals_the_others_anew_and_comes_to_rest(world: World) ->
         assert left == [bought[0].id]
 
 
-async def test_search_and_export_show_the_others_and_erasure_erases_it_too(world: World) -> None:
+async def test_search_and_export_include_an_unreadable_payment_and_erasure_clears_it(
+    world: World,
+) -> None:
     bought = [
         await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
         for _ in range(2)
@@ -181,14 +183,16 @@ async def test_search_and_export_show_the_others_and_erasure_erases_it_too(world
 @pytest.mark.parametrize(
     "metadata", ['{"metadata":"sealed:b::AAAA"}', '{"a":{"b":{"metadata":"sealed:b::AAAA"}}}']
 )
-async def test_no_metadata_of_a_merchant_pass_for_sealed_ones(world: World, metadata: str) -> None:
+async def test_metadata_that_looks_sealed_is_delivered_unchanged(
+    world: World, metadata: str
+) -> None:
     payment = await paid(world, metadata=metadata)
     [claimed] = await due_events(world)
     assert claimed.payment_id == payment.id
     assert metadata.encode() in claimed.body
 
 
-async def test_its_pages_say_so_to_buyers_members_and_operators(operator: Api, api: Api) -> None:
+async def test_pages_of_an_unreadable_payment_explain_the_problem(operator: Api, api: Api) -> None:
     spoilt = await created(api)
     await spoil(api.world, spoilt)
     [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", spoilt)

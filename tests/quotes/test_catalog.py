@@ -60,7 +60,7 @@ def takes_tokens(api: Api) -> ChangePaymentMethod:
     return ChangePaymentMethod(method_id=api.world.transfer, currencies=["USD", "USDT", "NATIVED"])
 
 
-async def test_the_catalog_has_the_fields_of_section_2_3_and_the_headers_of_4_4(api: Api) -> None:
+async def test_the_catalog_has_the_fields_and_headers_of_sections_2_3_and_4_4(api: Api) -> None:
     await api.world.perform(
         ChangePaymentMethod(method_id=api.world.card, currencies=["JPY"], countries=["JP", "US"])
     )
@@ -83,7 +83,7 @@ async def test_the_catalog_has_the_fields_of_section_2_3_and_the_headers_of_4_4(
     assert re.fullmatch('"[0-9a-f]{32}"', answer.headers["ETag"])
 
 
-async def test_countries_stand_by_name_and_what_takes_fiat_alone_leaves_global_out(
+async def test_countries_are_sorted_by_name_and_exclude_global_without_tokens(
     api: Api,
 ) -> None:
     answer = await catalog(api)
@@ -94,7 +94,7 @@ async def test_countries_stand_by_name_and_what_takes_fiat_alone_leaves_global_o
     assert (places(answer)["TH"], places(answer)["DE"]) == (["THB"], ["USD"])
 
 
-async def test_what_the_caller_has_is_not_sent_again(api: Api) -> None:
+async def test_an_unchanged_catalog_returns_304(api: Api) -> None:
     first = await catalog(api)
     etag = first.headers["ETag"]
     for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
@@ -107,7 +107,7 @@ async def test_what_the_caller_has_is_not_sent_again(api: Api) -> None:
         assert (again.status, again.body) == (200, first.body), unknown
 
 
-async def test_a_catalog_is_its_merchants_own_and_needs_a_key(api: Api) -> None:
+async def test_a_catalog_belongs_to_its_merchant_and_requires_a_key(api: Api) -> None:
     other = await api.world.add_merchant(methods="none")
     assert refusal(await api.send("GET", "/v1/catalog")) == (401, "UNAUTHORIZED")
     assert refusal(await catalog(api, "sk_live_nobody")) == (401, "UNAUTHORIZED")
@@ -120,7 +120,7 @@ async def test_a_catalog_is_its_merchants_own_and_needs_a_key(api: Api) -> None:
     assert mismatched.status == 200
 
 
-async def test_it_changes_with_what_it_shows_and_with_nothing_else(api: Api) -> None:
+async def test_the_catalog_changes_only_if_its_content_changes(api: Api) -> None:
     """Each operation at a different time: `updated_at` changes, or the bytes stay the same."""
     world, here = api.world, api.world.merchant_id
     other = await world.add_merchant(methods="none")
@@ -196,7 +196,9 @@ def _updated_at(answer: Answer) -> datetime:
     return datetime.fromisoformat(answer.json["updated_at"])
 
 
-async def test_a_switch_behind_one_that_is_off_changes_nothing(api: Api) -> None:
+async def test_disabling_the_account_of_a_disabled_method_does_not_change_the_catalog(
+    api: Api,
+) -> None:
     world = api.world
     account_id = await world.add_account("http://other.test", signing_secret="x")
     method = await world.perform(_method(api, world.merchant_id, ["USDT"], account_id))
@@ -212,7 +214,7 @@ async def test_a_switch_behind_one_that_is_off_changes_nothing(api: Api) -> None
     assert places(await catalog(api))["GL"] == ["USDT"]
 
 
-async def test_a_restricted_country_loses_its_crypto_and_a_restricted_viewer_all_of_it(
+async def test_restrictions_remove_crypto_for_a_country_and_for_its_viewers(
     api: Api,
 ) -> None:
     await api.world.perform(takes_tokens(api))
@@ -235,7 +237,7 @@ async def test_a_restricted_country_loses_its_crypto_and_a_restricted_viewer_all
     assert forged.body == restricted.body
 
 
-async def test_a_restriction_of_a_country_that_is_not_listed_concerns_its_viewers_only(
+async def test_restricting_an_unlisted_country_affects_only_its_viewers(
     api: Api,
 ) -> None:
     await api.world.perform(takes_tokens(api))
@@ -253,7 +255,7 @@ async def test_a_restriction_of_a_country_that_is_not_listed_concerns_its_viewer
     assert lifted.json["updated_at"] > from_there.json["updated_at"]
 
 
-async def test_a_restriction_where_there_are_no_tokens_moves_nothing_for_anybody(api: Api) -> None:
+async def test_a_restriction_does_not_change_a_catalog_without_tokens(api: Api) -> None:
     before = await catalog(api)
     for number, operation in enumerate(
         [AddRestriction(type=CRYPTO, country="DE"), LiftRestriction(type=CRYPTO, country="DE")], 1
@@ -263,7 +265,7 @@ async def test_a_restriction_where_there_are_no_tokens_moves_nothing_for_anybody
         assert (await seen_from(api, "DE")).body == (await catalog(api)).body == before.body
 
 
-async def test_all_who_see_a_change_first_are_told_the_same(api: Api) -> None:
+async def test_concurrent_first_requests_after_a_change_get_the_same_catalog(api: Api) -> None:
     for operation in (SetMerchantProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
         await api.world.perform(operation)
         answers = await asyncio.gather(*(catalog(api) for _ in range(12)))

@@ -50,7 +50,7 @@ async def test_all_53_countries_are_listed_by_name(api: Api) -> None:
         assert isinstance(item["metadata"], dict)
 
 
-async def test_the_list_is_open_to_browsers_of_any_origin_and_asks_for_no_key(api: Api) -> None:
+async def test_browsers_of_any_origin_can_read_the_list_without_a_key(api: Api) -> None:
     for key in ({}, {"Authorization": "Bearer sk_live_nobody"}):
         answer = await _countries(api, Origin="https://shop.example", **key)
         assert answer.status == 200
@@ -61,7 +61,7 @@ async def test_the_list_is_open_to_browsers_of_any_origin_and_asks_for_no_key(ap
     assert refusal(await api.send("POST", "/v1/countries")) == (405, "BAD_REQUEST")
 
 
-async def test_a_list_that_the_caller_has_is_not_sent_again(api: Api) -> None:
+async def test_an_unchanged_list_returns_304(api: Api) -> None:
     first = await _countries(api)
     assert first.headers.getall("Cache-Control") == ["public, max-age=3600"]
     etag = first.headers["ETag"]
@@ -76,7 +76,7 @@ async def test_a_list_that_the_caller_has_is_not_sent_again(api: Api) -> None:
 
 
 @pytest.mark.parametrize("world", ["https://pay.example.com:8443/v1"], indirect=True)
-async def test_every_image_is_a_harmless_svg_at_the_origin_of_the_api(api: Api) -> None:
+async def test_every_flag_is_a_harmless_svg_at_the_api_origin(api: Api) -> None:
     for country in (await _countries(api)).json["countries"]:
         code = country["country_code"].lower()
         url = country["metadata"]["image_url"]
@@ -104,12 +104,12 @@ def _check_harmless(image: bytes, code: str) -> None:
 
 
 @pytest.mark.parametrize("world", ["", "pay.example.com/v1"], indirect=True)
-async def test_without_an_address_of_the_api_the_metadata_is_an_empty_object(api: Api) -> None:
+async def test_without_an_api_url_the_metadata_is_an_empty_object(api: Api) -> None:
     listed = (await _countries(api)).json["countries"]
     assert [item["metadata"] for item in listed] == [{}] * 53
 
 
-async def test_no_other_file_is_served_under_the_flags(api: Api) -> None:
+async def test_only_flags_are_served_under_the_flags_path(api: Api) -> None:
     names = (
         *("", "kr.svg", "TH.svg", "th", "th.png", "th.svg/", "th.svg%00", "LICENSE", "."),
         *("../checkout.html", "..%2fcheckout.html", "%2e%2e/checkout.html", "../flags/th.svg"),

@@ -110,7 +110,7 @@ async def configure(world: World, configuration: dict[str, Any]) -> None:
 
 
 @pytest.mark.slow
-async def test_explained_as_offered_are_exactly_the_methods_that_buyers_see(world: World) -> None:
+async def test_exactly_the_methods_that_buyers_see_are_explained_as_offered(world: World) -> None:
     await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     payments = {
         (terms, pegged): await world.create(
@@ -176,7 +176,7 @@ async def test_a_payment_without_a_country_is_explained_for_every_country(world:
     assert "7.00 USD is less than the minimum of 8.00 USD" in transfer.reason
 
 
-async def test_a_total_that_depends_on_the_country_is_left_out(world: World) -> None:
+async def test_a_total_that_depends_on_the_country_is_omitted(world: World) -> None:
     await world.perform(SetTaxRate(country="SG", rate=Decimal("0.09")))
     payment = await world.create(
         currency="USD", amount=Decimal(100), amount_text="100", tax_manager=TaxManager.SERVICE
@@ -187,7 +187,7 @@ async def test_a_total_that_depends_on_the_country_is_left_out(world: World) -> 
     assert (card.total, card.countries) == ("109.00", ("SG",))
 
 
-async def test_the_country_of_the_last_selection_is_explained_by_default(world: World) -> None:
+async def test_the_country_of_the_last_selection_is_the_default(world: World) -> None:
     payment = await world.create(currency="USD", amount=Decimal(7), amount_text="7.00")
     await world.select(payment, country="SG")
     assert {row.country for row in await explain(world, payment)} == {"SG"}
@@ -213,7 +213,7 @@ async def test_each_unavailable_part_is_named(world: World) -> None:
     assert (row.code, row.currency) == ("chain_unwatched", "")
 
 
-async def test_an_unsupported_country_is_refused(world: World) -> None:
+async def test_an_unsupported_country_is_rejected(world: World) -> None:
     payment = await world.create()
     with pytest.raises(RefusedError) as refused:
         await explain(world, payment, "ZZ")
@@ -230,7 +230,7 @@ async def test_an_unsupported_country_is_refused(world: World) -> None:
         (tuple(COUNTRIES), "all countries"),
     ],
 )
-def test_countries_are_listed_briefly(countries: tuple[str, ...], words: str) -> None:
+def test_long_country_lists_are_abbreviated(countries: tuple[str, ...], words: str) -> None:
     method = a_method()
     row = QuoteExplanation(
         method_id=method.id,

@@ -47,7 +47,7 @@ def another_cache(world: World) -> MerchantCache:
     return MerchantCache(world.database, world.service.accounts)
 
 
-async def test_a_merchant_that_has_not_changed_is_not_read_again(world: World) -> None:
+async def test_an_unchanged_merchant_is_not_read_again(world: World) -> None:
     cache = another_cache(world)
     first = await cache.get(world.merchant_id)
     async with another_process(world) as other:
@@ -57,7 +57,7 @@ async def test_a_merchant_that_has_not_changed_is_not_read_again(world: World) -
 
 
 @pytest.mark.parametrize("change", CHANGES)
-async def test_a_change_by_another_process_is_seen_by_the_next_call(
+async def test_a_change_by_another_process_is_visible_to_the_next_call(
     world: World, change: str
 ) -> None:
     cache = another_cache(world)
@@ -75,7 +75,9 @@ async def test_a_change_by_another_process_is_seen_by_the_next_call(
     )
 
 
-async def test_a_change_counts_from_its_commit_and_holds_up_no_other(world: World) -> None:
+async def test_an_uncommitted_change_is_invisible_and_does_not_block_other_changes(
+    world: World,
+) -> None:
     cache = another_cache(world)
     before = await cache.get(world.merchant_id)
     async with another_process(world) as slow, another_process(world) as quick:
@@ -91,7 +93,7 @@ async def test_a_change_counts_from_its_commit_and_holds_up_no_other(world: Worl
     assert (await cache.get(world.merchant_id)).merchant.name == "slow"
 
 
-async def test_a_change_that_is_taken_back_is_none(world: World) -> None:
+async def test_a_rolled_back_change_does_not_change_the_version(world: World) -> None:
     before = await method_store.get_version(world.database)
     async with another_process(world) as other:
         under_way = other.transaction()
@@ -101,7 +103,7 @@ async def test_a_change_that_is_taken_back_is_none(world: World) -> None:
     assert await method_store.get_version(world.database) == before
 
 
-async def test_a_version_never_comes_again(world: World) -> None:
+async def test_a_version_is_never_reused(world: World) -> None:
     versions = set[object]()
     async with another_process(world) as other:
         for name in ("a", "b", "a", "b"):
@@ -110,7 +112,7 @@ async def test_a_version_never_comes_again(world: World) -> None:
     assert len(versions) == 4
 
 
-async def test_a_chain_that_is_watched_again_brings_its_methods_back(world: World) -> None:
+async def test_methods_of_a_chain_are_offered_again_once_it_is_watched_again(world: World) -> None:
     cache = another_cache(world)
     async with another_process(world) as other:
         await other.execute(_ROWS)
@@ -128,7 +130,7 @@ async def test_a_chain_that_is_watched_again_brings_its_methods_back(world: Worl
             assert {method.account_enabled for method in setup.methods} == {watched}
 
 
-async def test_every_caller_at_the_same_time_has_a_change_that_was_made_before(
+async def test_concurrent_callers_all_see_an_earlier_change(
     world: World,
 ) -> None:
     cache = another_cache(world)

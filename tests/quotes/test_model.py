@@ -30,7 +30,7 @@ def _dollars(**changes: Any) -> Any:
 TOKENS = a_method(id=2, kind="onchain", currencies=("USDT", "NATIVED"), fee_rate=ZERO)
 
 
-def test_a_total_below_what_the_contract_takes_is_not_offered() -> None:
+def test_a_total_below_the_contracts_minimum_is_not_offered() -> None:
     tether = {"currencies": ("USDT",), "chain": "ethereum", "token": "USDT", "token_decimals": 6}
     enough, short = 49_900_000, 49_900_001
     for minimum, offered in ((1, True), (enough, True), (short, False)):
@@ -60,7 +60,7 @@ def _yen() -> Any:
     return a_payment(currency="JPY", amount=Decimal(100))
 
 
-def test_where_a_buyer_seems_to_be_never_decides_tax() -> None:
+def test_only_an_explicitly_selected_country_overrides_the_merchants_tax_country() -> None:
     merchant = a_merchant(default_country="US", tax_country=TaxCountry.SELECTION)
     taxed = {
         source: choose_tax_country(merchant, QuoteCountry("FR", source))
@@ -69,18 +69,18 @@ def test_where_a_buyer_seems_to_be_never_decides_tax() -> None:
     assert taxed == {"query": "FR", "geo": "US", "default": "US", "first": "US"}
 
 
-def test_the_country_that_was_asked_for_goes_before_all() -> None:
+def test_the_requested_country_takes_precedence() -> None:
     assert _place(_dollars(), "JP", "FR", default_country="US") == ("JP", "query")
     assert _place(_dollars(), "JP", methods=[]) == ("JP", "query")
 
 
-def test_the_viewers_country_counts_if_it_is_one_of_ours() -> None:
+def test_the_viewers_country_is_used_if_it_is_supported() -> None:
     assert _place(_dollars(), viewer="FR") == ("FR", "geo")
     assert _place(_dollars(), viewer="ZZ") == ("US", "default")
     assert _place(_dollars()) == ("US", "default")
 
 
-def test_the_viewers_country_counts_only_where_this_payment_can_be_paid_there() -> None:
+def test_the_viewers_country_is_used_only_if_the_payment_is_payable_there() -> None:
     thai = {"default_country": "TH"}
     assert _place(a_payment(), viewer="US", **thai) == ("TH", "default")
     assert _place(a_payment(), viewer="US") == ("TH", "first")
@@ -95,14 +95,14 @@ def test_the_viewers_country_counts_only_where_this_payment_can_be_paid_there() 
     assert _place(_dollars(), viewer="DE", market=market) == ("SG", "first")
 
 
-def test_the_merchants_country_counts_if_the_currency_is_payable_there() -> None:
+def test_the_merchants_country_is_used_if_the_currency_is_payable_there() -> None:
     assert _place(_yen(), default_country="JP") == ("JP", "default")
     assert _place(_yen(), default_country="US") == ("JP", "first")
     assert _place(_dollars(), methods=[TOKENS], default_country="TH") == ("TH", "default")
     assert _place(_dollars(), default_country="TH") == ("US", "first")
 
 
-def test_a_method_that_cannot_be_used_makes_no_country_payable() -> None:
+def test_an_unusable_method_does_not_make_a_country_payable() -> None:
     japanese = a_method(countries=("JP",))
     for broken in (
         a_method(enabled=False),
@@ -115,7 +115,7 @@ def test_a_method_that_cannot_be_used_makes_no_country_payable() -> None:
     assert _place(_yen(), viewer="JP", methods=[japanese]) == ("JP", "geo")
 
 
-def test_a_restricted_country_or_viewer_is_not_quoted_for_its_tokens() -> None:
+def test_tokens_are_not_quoted_for_a_restricted_country_or_viewer() -> None:
     token = a_payment(currency="USDT", amount=Decimal("1.5"))
     german = frozenset({"DE"})
     assert _place(token, viewer="DE", methods=[TOKENS]) == ("DE", "geo")
@@ -137,38 +137,38 @@ def test_a_restricted_country_or_viewer_is_not_quoted_for_its_tokens() -> None:
         *(("KR", ErrorCode.UNSUPPORTED_COUNTRY), ("CN", ErrorCode.UNSUPPORTED_COUNTRY)),
     ],
 )
-def test_a_country_that_is_none_of_ours_is_refused(code: str, refusal: ErrorCode) -> None:
+def test_an_unsupported_country_is_rejected(code: str, refusal: ErrorCode) -> None:
     with pytest.raises(RefusedError) as refused:
         require_supported_country(code)
     assert refused.value.code is refusal
 
 
-def test_dollars_may_be_paid_in_their_tokens_unless_the_merchant_declines() -> None:
+def test_tokens_can_settle_usd_payments_unless_the_merchant_excludes_them() -> None:
     methods = [a_method(), TOKENS]
     assert _codes(_dollars(), methods, "US") == [(1, "USD"), (2, "USDT"), (2, "NATIVED")]
     assert _codes(_dollars(include_pegged_assets=False), methods, "US") == [(1, "USD")]
 
 
-def test_baht_have_no_token_and_a_token_needs_no_peg() -> None:
+def test_tokens_cannot_settle_thb_payments_but_can_settle_token_payments() -> None:
     methods = [a_method(), TOKENS]
     assert _codes(a_payment(), methods, "TH") == [(1, "THB")]
     token = a_payment(currency="USDT", amount=Decimal("1.5"), include_pegged_assets=False)
     assert _codes(token, methods, "TH") == [(2, "USDT")]
 
 
-def test_a_country_narrows_to_what_can_be_paid_there() -> None:
+def test_only_currencies_and_methods_payable_in_the_country_are_quoted() -> None:
     methods = [a_method(), TOKENS]
     assert _codes(a_payment(), methods, "US") == []
     assert _codes(_dollars(), methods, "GL") == [(2, "USDT"), (2, "NATIVED")]
     assert _codes(_dollars(), [a_method(countries=("FR",))], "US") == []
 
 
-def test_what_is_disabled_is_not_on_offer() -> None:
+def test_disabled_methods_and_accounts_are_not_quoted() -> None:
     assert _codes(_dollars(), [a_method(enabled=False)], "US") == []
     assert _codes(_dollars(), [a_method(account_enabled=False)], "US") == []
 
 
-def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
+def test_a_currency_filters_quotes_and_an_unsupported_currency_is_rejected() -> None:
     methods = [a_method(), TOKENS]
     assert _codes(_dollars(), methods, "US", "USDT") == [(2, "USDT")]
     assert _codes(_dollars(), [a_method()], "US", "USDT") == []
@@ -183,7 +183,7 @@ def test_a_currency_narrows_and_an_impossible_one_is_refused() -> None:
         assert refused.value.code is code
 
 
-def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> None:
+def test_an_offer_has_the_total_in_smallest_units() -> None:
     place = QuoteCountry("TH", "query")
     [offer] = make_quotes(
         a_payment(tax_manager=TaxManager.SERVICE),
@@ -197,7 +197,7 @@ def test_an_offer_counts_what_the_provider_is_asked_for_in_smallest_units() -> N
     assert offer.total_minor == 170_130
 
 
-def test_tax_is_the_countrys_only_where_this_service_manages_it() -> None:
+def test_the_countrys_tax_rate_applies_only_if_the_service_manages_tax() -> None:
     rates = {"TH": Decimal("0.07")}
     served = a_payment(tax_manager=TaxManager.SERVICE)
     assert get_tax_rate(served, "TH", rates) == Decimal("0.07")

@@ -124,14 +124,14 @@ def test_every_rule_has_an_example() -> None:
 
 
 @pytest.mark.parametrize("kind", RefusalKind)
-def test_a_rule_that_leaves_a_method_out_is_its_reason(kind: RefusalKind) -> None:
+def test_an_excluded_method_reports_the_rule_that_excludes_it(kind: RefusalKind) -> None:
     example = REFUSED[kind]
     [offer] = example.judge()
     assert offer.result == QuoteRefusal(kind, example.reason)
 
 
 @pytest.mark.parametrize("method", [{}, TETHER])
-def test_a_method_that_no_rule_leaves_out_is_quoted(method: dict[str, Any]) -> None:
+def test_a_method_that_no_rule_excludes_is_quoted(method: dict[str, Any]) -> None:
     [offer] = Example("", method).judge()
     assert isinstance(offer.result, Quote)
 
@@ -148,7 +148,7 @@ def test_a_method_that_no_rule_leaves_out_is_quoted(method: dict[str, Any]) -> N
         (RefusalKind.ACCOUNT_COUNTRY, RefusalKind.AMOUNT_LIMIT),
     ],
 )
-def test_the_first_of_two_reasons_is_given(earlier: RefusalKind, later: RefusalKind) -> None:
+def test_the_first_of_two_reasons_is_reported(earlier: RefusalKind, later: RefusalKind) -> None:
     first, second = REFUSED[earlier], REFUSED[later]
     both = Example(
         "",
@@ -161,7 +161,7 @@ def test_the_first_of_two_reasons_is_given(earlier: RefusalKind, later: RefusalK
     assert offer.result.kind is earlier
 
 
-def test_a_method_that_was_unavailable_keeps_its_reason() -> None:
+def test_an_unavailable_method_keeps_its_reason() -> None:
     disabled = a_method(**unavailable(UnavailablePart.ACCOUNT))
     assert make_unavailable(disabled, UnavailablePart.OUTAGE) is disabled
     stopped = make_unavailable(a_method(), UnavailablePart.OUTAGE)
@@ -169,7 +169,7 @@ def test_a_method_that_was_unavailable_keeps_its_reason() -> None:
 
 
 @pytest.mark.parametrize("kind", RefusalKind)
-def test_quotes_are_within_the_market_that_the_catalog_reads(kind: RefusalKind) -> None:
+def test_quotes_are_within_the_market_of_the_catalog(kind: RefusalKind) -> None:
     example = REFUSED[kind]
     market = find_usable_market(a_method(**example.method))
     for country in COUNTRIES:

@@ -80,7 +80,7 @@ def published() -> list[tuple[str, str, bool]]:
 
 
 @pytest.mark.parametrize(("currency", "amount", "offered"), published())
-async def test_a_quote_outside_its_gateways_published_limits_is_left_out(
+async def test_a_quote_outside_the_gateways_published_limits_is_omitted(
     world: World, currency: str, amount: str, offered: bool
 ) -> None:
     payment = await world.create(currency=currency, amount=amount)
@@ -95,7 +95,7 @@ async def test_a_quote_outside_its_gateways_published_limits_is_left_out(
         assert world.gateway.created == []
 
 
-def test_stripes_limits_are_the_published_ones() -> None:
+def test_stripes_limits_match_the_published_limits() -> None:
     limits = StripeGateway.capabilities.limits
     assert set(limits) == set(DECIMALS)
     for currency, listed in (("USD", "0.50"), ("THB", "10.00"), ("JPY", "50")):
@@ -105,7 +105,9 @@ def test_stripes_limits_are_the_published_ones() -> None:
         assert limit.maximum == Decimal(10**digits - 1).scaleb(-DECIMALS[currency])
 
 
-async def test_an_operators_limits_replace_the_gateways_for_their_currency(world: World) -> None:
+async def test_configured_limits_replace_the_gateways_limits_for_their_currency(
+    world: World,
+) -> None:
     payment = await world.create(currency="USD", amount="0.30")
     baht = await world.create(amount="5.00")
     await world.perform(ChangePaymentMethod(method_id=world.card, limits=["USD:0.10:0.30"]))
@@ -123,13 +125,13 @@ async def test_an_operators_limits_replace_the_gateways_for_their_currency(world
     assert await offers(world, dearer, "US") == []
 
 
-async def test_limits_that_make_no_sense_are_refused(world: World) -> None:
+async def test_invalid_limits_are_rejected(world: World) -> None:
     with pytest.raises(RefusedError, match="limits: 'USD' must be CURRENCY:MINIMUM:MAXIMUM") as no:
         await world.perform(ChangePaymentMethod(method_id=world.card, limits=["USD"]))
     assert no.value.code is ErrorCode.BAD_REQUEST
 
 
-async def test_the_limit_is_of_what_the_buyer_pays_with_fee_and_tax(world: World) -> None:
+async def test_limits_apply_to_the_total_including_the_fee(world: World) -> None:
     await world.perform(
         ChangePaymentMethod(
             method_id=world.card, fee_mode=FeeMode.EXCLUSIVE, fee_rate=Decimal("0.1")
@@ -139,7 +141,7 @@ async def test_the_limit_is_of_what_the_buyer_pays_with_fee_and_tax(world: World
     assert await offers(world, payment, "US") == [(world.card, "USD")]  # 0.51 with its fee
 
 
-async def test_the_catalog_knows_no_limits(world: World) -> None:
+async def test_limits_do_not_affect_the_catalog(world: World) -> None:
     before = await world.service.merchants.get(world.merchant_id)
     await world.perform(ChangePaymentMethod(method_id=world.card, limits=["THB:5000:5001"]))
     after = await world.service.merchants.get(world.merchant_id)
@@ -152,7 +154,7 @@ async def reasons(world: World, payment: Payment, country: str) -> dict[tuple[st
     return {(row.label, row.currency): row.total or row.reason for row in rows}
 
 
-async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World) -> None:
+async def test_operators_see_why_each_method_is_offered_or_excluded(world: World) -> None:
     payment = await world.create(currency="USD", amount="0.30")
     async with world.service.database.transaction() as tx:
         for label, currency, countries in (("Yen only", "JPY", None), ("Thai only", "USD", ["TH"])):
@@ -172,7 +174,7 @@ async def test_an_operator_reads_why_each_method_is_offered_or_not(world: World)
     assert (await reasons(world, dearer, "US"))["Card", "USD"] == "3.00"
 
 
-async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> None:
+async def test_a_gateway_outage_is_reported_as_the_reason(world: World) -> None:
     payment = await world.create()
     health = world.service.accounts.health
     for _ in range(FAILURES_MAX):
@@ -183,12 +185,12 @@ async def test_a_gateway_that_does_not_answer_is_the_reason(world: World) -> Non
         assert row.reason == "the gateway is unavailable; see `provider health`"
 
 
-async def test_a_payment_that_nobody_knows_is_not_found(world: World) -> None:
+async def test_an_unknown_payment_is_not_found(world: World) -> None:
     with pytest.raises(RefusedError) as refused:
         await world.perform(ExplainQuotes(payment_id="pay_0", country="TH"))
     assert refused.value.code is ErrorCode.NOT_FOUND
 
 
-def test_published_limits_are_written_by_currency() -> None:
+def test_fiat_limits_are_defined_per_currency() -> None:
     [(currency, limits)] = fiat_limits(USD=("0.50", "2.00")).items()
     assert (currency, limits.minimum, limits.maximum) == ("USD", Decimal("0.50"), Decimal(2))

@@ -28,7 +28,7 @@ def _quote(
     return make_price(Decimal(amount), currency, tariff)
 
 
-def test_an_inclusive_fee_is_named_and_not_added() -> None:
+def test_an_inclusive_fee_is_reported_but_not_added() -> None:
     quote = _quote("49.90", fee="0.029", tax="0.1")
     assert (quote.fee_amount, quote.estimated_tax, quote.total_amount) == ("1.45", "4.99", "54.89")
     assert (quote.amount, quote.fee_rate, quote.currency) == ("49.90", "0.029", "USD")
@@ -39,31 +39,31 @@ def test_an_exclusive_fee_is_added() -> None:
     assert quote.total_amount == "56.34"
 
 
-def test_a_half_is_rounded_up_to_the_currencys_decimals() -> None:
+def test_amounts_are_rounded_half_up_to_the_currencys_decimals() -> None:
     assert _quote("0.50", fee="0.01").fee_amount == "0.01"  # 0.005
     assert _quote("0.49", fee="0.01").fee_amount == "0"  # 0.0049
     assert _quote("2.50", fee="0.01").fee_amount == "0.03"  # 0.025: not half to even
     assert _quote("250", "JPY", fee="0.01", decimals=0).fee_amount == "3"
 
 
-def test_yen_have_no_decimals_anywhere() -> None:
+def test_yen_amounts_have_no_decimals() -> None:
     quote = _quote("1000", "JPY", fee="0.029", tax="0.1", mode=FeeMode.EXCLUSIVE, decimals=0)
     texts = (quote.amount, quote.fee_amount, quote.estimated_tax, quote.total_amount)
     assert texts == ("1000", "29", "100", "1129")
 
 
-def test_nothing_is_a_bare_zero() -> None:
+def test_zero_amounts_are_formatted_as_a_single_digit() -> None:
     quote = _quote("49.90")
     assert (quote.fee_rate, quote.fee_amount, quote.estimated_tax) == ("0", "0", "0")
 
 
-def test_tokens_are_shown_without_trailing_zeros() -> None:
+def test_token_amounts_have_no_trailing_zeros() -> None:
     quote = _quote("49.90", "USDT", tax="0.1", decimals=6)
     texts = (quote.amount, quote.estimated_tax, quote.total_amount)
     assert texts == ("49.9", "4.99", "54.89")
 
 
-def test_a_token_amount_is_rounded_up_to_what_the_token_can_hold() -> None:
+def test_a_token_amount_is_rounded_up_to_the_tokens_decimals() -> None:
     assert _quote("0.0000001", "USDT", decimals=6).total_amount == "0.000001"
 
 
@@ -74,7 +74,7 @@ def test_a_token_amount_is_rounded_up_to_what_the_token_can_hold() -> None:
         *(("1.00000000", "1"), ("1E-8", "0.00000001")),
     ],
 )
-def test_a_rate_is_a_plain_decimal(rate: str, shown: str) -> None:
+def test_a_rate_is_formatted_as_a_plain_decimal(rate: str, shown: str) -> None:
     assert format_rate(Decimal(rate)) == shown
 
 

@@ -24,7 +24,7 @@ async def _place(answer: Answer) -> tuple[str, str]:
     return answer.json["country"], answer.json["country_source"]
 
 
-async def test_quotes_are_priced_for_a_place_with_these_fields(api: Api) -> None:
+async def test_quotes_have_the_documented_fields(api: Api) -> None:
     created = await api.create()
     answer = await quotes(api, created)
     assert answer.status == 200
@@ -48,7 +48,7 @@ async def test_quotes_are_priced_for_a_place_with_these_fields(api: Api) -> None
     assert (transfer["payment_method_id"], transfer["kind"]) == (api.world.transfer, "redirect")
 
 
-async def test_the_country_is_the_querys_else_the_viewers_else_a_default(api: Api) -> None:
+async def test_the_country_comes_from_the_query_or_the_viewer_or_a_default(api: Api) -> None:
     baht = await api.create()
     dollars = await api.create(currency="USD", amount="10")
     yen = await api.create(currency="JPY", amount="10")
@@ -65,7 +65,7 @@ async def test_the_country_is_the_querys_else_the_viewers_else_a_default(api: Ap
     assert await _place(await quotes(api, yen)) == ("JP", "first")
 
 
-async def test_a_thai_payment_seen_from_abroad_shows_its_methods(api: Api) -> None:
+async def test_a_thai_payment_viewed_from_abroad_offers_its_methods(api: Api) -> None:
     created = await api.create()
     from_france = _EDGE | {"CloudFront-Viewer-Country": "FR"}
     answer = await quotes(api, created, headers=from_france)
@@ -79,7 +79,7 @@ async def test_a_thai_payment_seen_from_abroad_shows_its_methods(api: Api) -> No
     assert (await _place(asked), asked.json["quotes"]) == (("FR", "query"), [])
 
 
-async def test_a_country_that_is_none_of_ours_is_refused(api: Api) -> None:
+async def test_an_unsupported_country_is_rejected(api: Api) -> None:
     created = await api.create()
     for country in ("KR", "th", "ZZ", "%00%00"):
         answer = await quotes(api, created, f"?country={country}")
@@ -89,7 +89,7 @@ async def test_a_country_that_is_none_of_ours_is_refused(api: Api) -> None:
         assert refusal(answer) == (400, "BAD_REQUEST"), country
 
 
-async def test_a_currency_narrows_the_list_or_is_refused(api: Api) -> None:
+async def test_a_currency_filters_the_list_or_is_rejected(api: Api) -> None:
     await offers_tokens(api)
     created = await api.create(currency="USD", amount="49.90")
     everything = await quotes(api, created)
@@ -111,7 +111,9 @@ async def test_a_currency_narrows_the_list_or_is_refused(api: Api) -> None:
         assert refusal(await quotes(api, created, query)) == wanted, query
 
 
-async def test_without_a_currency_a_place_that_offers_nothing_has_an_empty_list(api: Api) -> None:
+async def test_a_country_without_methods_has_an_empty_list_unless_a_currency_is_given(
+    api: Api,
+) -> None:
     created = await api.create()
     answer = await quotes(api, created, "?country=US&unknown=1")
     assert (answer.status, answer.json["quotes"]) == (200, [])
@@ -128,7 +130,7 @@ async def test_without_a_currency_a_place_that_offers_nothing_has_an_empty_list(
         ("EXPIRED", (410, "CHECKOUT_EXPIRED")),
     ],
 )
-async def test_an_ended_checkout_has_no_quotes_and_takes_no_selection(
+async def test_quotes_and_selections_are_rejected_for_an_ended_checkout(
     api: Api, status: str, wanted: tuple[int, str]
 ) -> None:
     created = await api.create()
@@ -139,7 +141,7 @@ async def test_an_ended_checkout_has_no_quotes_and_takes_no_selection(
     assert len(api.world.gateway.created) == asked
 
 
-async def test_an_elapsed_payment_that_was_selected_is_gone_for_the_buyer(api: Api) -> None:
+async def test_an_expired_payment_with_a_selected_method_is_closed_to_the_buyer(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PROCESSING")
     await api.world.move_clock(1800)
@@ -148,7 +150,7 @@ async def test_an_elapsed_payment_that_was_selected_is_gone_for_the_buyer(api: A
     assert (await api.get(created.json["id"])).json["status"] == "PROCESSING"
 
 
-async def test_a_selection_answers_with_checkout_quote_session_and_next_action(api: Api) -> None:
+async def test_a_selection_returns_the_checkout_quote_session_and_next_action(api: Api) -> None:
     created = await api.create()
     answer = await select(api, created, country="TH", locale="th-TH")
     assert answer.status == 200
@@ -170,7 +172,7 @@ async def test_a_selection_answers_with_checkout_quote_session_and_next_action(a
     assert asked.callback_url == f"http://pay.test/v1/callbacks/fake/{api.world.account_id}"
 
 
-async def test_a_body_of_another_shape_is_refused_and_selects_nothing(api: Api) -> None:
+async def test_an_invalid_body_is_rejected_and_selects_nothing(api: Api) -> None:
     created = await api.create()
     wanted: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
         "no number": ({"payment_method_id": "1"}, (400, "BAD_REQUEST")),
@@ -201,7 +203,7 @@ async def test_a_body_of_another_shape_is_refused_and_selects_nothing(api: Api) 
     assert api.world.gateway.created == []
 
 
-async def test_a_foreign_or_disabled_method_is_not_found_and_a_disabled_account_not_available(
+async def test_a_foreign_or_disabled_method_cannot_be_selected(
     api: Api,
 ) -> None:
     await api.world.add_merchant()
@@ -219,7 +221,7 @@ async def test_a_foreign_or_disabled_method_is_not_found_and_a_disabled_account_
     assert (await quotes(api, created)).json["quotes"] == []
 
 
-async def test_a_total_that_no_longer_holds_is_a_conflict(api: Api) -> None:
+async def test_a_selection_with_an_outdated_total_is_a_conflict(api: Api) -> None:
     created = await api.create()
     await api.world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE'")
     answer = await select(api, created, expected_total_amount="1590.00")
@@ -231,13 +233,13 @@ async def test_a_total_that_no_longer_holds_is_a_conflict(api: Api) -> None:
 
 
 @pytest.mark.parametrize("total", ["1590", "1590.0", "1590.00", "1590.000"])
-async def test_a_total_is_compared_by_its_value(api: Api, total: str) -> None:
+async def test_expected_totals_are_compared_by_value(api: Api, total: str) -> None:
     created = await api.create()
     answer = await select(api, created, expected_total_amount=total)
     assert (answer.status, answer.json["quote"]["total_amount"]) == (200, "1590.00")
 
 
-async def test_buyers_go_back_only_to_the_merchants_own_origins(api: Api) -> None:
+async def test_return_urls_must_have_an_allowed_origin_of_the_merchant(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET allowed_origins = '{https://shop.example}'")
     created = await api.create()
     for url in (
@@ -255,7 +257,7 @@ async def test_buyers_go_back_only_to_the_merchants_own_origins(api: Api) -> Non
 @pytest.mark.parametrize(
     "answer", [OutcomeUnknown(detail="timeout"), SessionRejected(detail="planted")]
 )
-async def test_a_gateway_that_fails_is_502_and_the_payment_stays_as_it_was(
+async def test_a_gateway_failure_returns_502_and_leaves_the_payment_unchanged(
     api: Api, answer: OutcomeUnknown | SessionRejected
 ) -> None:
     created = await api.create()
@@ -271,14 +273,14 @@ async def test_a_gateway_that_fails_is_502_and_the_payment_stays_as_it_was(
     assert (await select(api, created)).status == 200
 
 
-async def test_an_email_that_comes_with_the_selection_replaces_the_merchants(api: Api) -> None:
+async def test_an_email_in_the_selection_replaces_the_merchants_email(api: Api) -> None:
     created = await api.create(payer_email="merchant@example.com")
     assert (await select(api, created, payer_email="buyer@example.org")).status == 200
     assert (await view(api, created)).json["payer_email"] == "b***@example.org"
     assert (await payment_of(api, created)).payer_email == "buyer@example.org"
 
 
-async def test_the_frozen_quote_outlives_a_change_of_prices(api: Api) -> None:
+async def test_the_selected_quote_does_not_change_with_later_prices(api: Api) -> None:
     created = await api.create()
     before = (await select(api, created)).json["quote"]
     await api.world.rows(
