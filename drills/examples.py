@@ -269,7 +269,7 @@ async def _tell(
 
 def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
     """Play the shops one after another, all on the port of the merchant's callback URL."""
-    test_side = sandbox.told["merchants"][0]["test"]
+    test_side = sandbox.dev_json["merchants"][0]["test"]
     port = free_port()
     callback_url = f"http://127.0.0.1:{port}/webhooks"
     sandbox.command(
@@ -278,7 +278,7 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
     register_origin(sandbox, f"http://127.0.0.1:{port}")
     secrets = {
         "SHOP_URL": f"http://127.0.0.1:{port}",
-        "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
+        "PAYINTENT_URL": sandbox.dev_json["api_url"].removesuffix("/v1"),
         "PAYINTENT_API_KEY": test_side["api_key"],
         "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
     }

@@ -29,9 +29,9 @@ def expect(is_so: bool, otherwise: str) -> None:
 
 def secrets_of(sandbox: Sandbox) -> dict[str, str]:
     """Return a shop's settings for the first merchant's test merchant in the sandbox."""
-    test_side = sandbox.told["merchants"][0]["test"]
+    test_side = sandbox.dev_json["merchants"][0]["test"]
     return {
-        "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
+        "PAYINTENT_URL": sandbox.dev_json["api_url"].removesuffix("/v1"),
         "PAYINTENT_API_KEY": test_side["api_key"],
         "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
     }
@@ -39,13 +39,13 @@ def secrets_of(sandbox: Sandbox) -> dict[str, str]:
 
 def register_origin(sandbox: Sandbox, url: str) -> None:
     """Allow the test merchant's payments to return buyers to a shop."""
-    merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
+    merchant = str(sandbox.dev_json["merchants"][0]["test"]["merchant_id"])
     sandbox.command("merchant", "profile", merchant, "--allowed-origin", url)
 
 
 def send_webhooks_to(sandbox: Sandbox, url: str) -> None:
     """Set the test merchant's callback URL to a shop."""
-    merchant = str(sandbox.told["merchants"][0]["test"]["merchant_id"])
+    merchant = str(sandbox.dev_json["merchants"][0]["test"]["merchant_id"])
     sandbox.command("merchant", "set-callback-url", merchant, url, "--allow-http")
 
 

@@ -124,7 +124,7 @@ def compile_shop(folder: Path) -> Path:
 
 async def create_database(sandbox: Sandbox) -> str:
     """Create a database for Medusa on the service's server, and return its URL."""
-    url = str(sandbox.told["database_url"])
+    url = str(sandbox.dev_json["database_url"])
     connection = await connect(url)
     try:
         await connection.execute("CREATE DATABASE medusa")

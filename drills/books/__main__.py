@@ -186,7 +186,7 @@ async def _shops(service: Service, receivers: Receivers, count: int) -> list[Sho
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
     with running_sandbox(_TIME_SCALE) as sandbox:
-        told = sandbox.told
+        told = sandbox.dev_json
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=30)
         database = await asyncpg.connect(told["database_url"])

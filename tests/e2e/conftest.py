@@ -1,4 +1,4 @@
-"""A sandbox per module, in separate processes, and merchants for its tests."""
+"""Provide each module with a sandbox in separate processes, and with merchants."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
@@ -49,7 +49,9 @@ async def http() -> AsyncIterator[aiohttp.ClientSession]:
 
 @pytest.fixture
 async def database(sandbox: Sandbox) -> AsyncIterator[asyncpg.Pool]:
-    async with asyncpg.create_pool(sandbox.told["database_url"], min_size=1, max_size=4) as pool:
+    async with asyncpg.create_pool(
+        sandbox.dev_json["database_url"], min_size=1, max_size=4
+    ) as pool:
         yield pool
         await move_clock(pool, 0)
 

@@ -1,4 +1,4 @@
-"""The backup drill runs the commands of docs/operate/backup.md and compares the results."""
+"""Run the commands in docs/operate/backup.md and compare databases."""
 
 import asyncio
 import os
@@ -15,7 +15,7 @@ from tests.docs.reading import examples, page
 from tests.support import processes
 from tests.support.patience import PATIENCE_S
 
-# Unlogged tables are left out: nothing in them is meant to outlive a crash.
+# Unlogged tables are excluded because PostgreSQL empties them after a crash.
 _TABLES = """
 SELECT relname
 FROM pg_class
@@ -26,13 +26,13 @@ ORDER BY relname
 
 def step(title: str) -> str:
     """Return the page's only example with this title."""
-    [found] = examples(page("docs/operate/backup.md"), "sh", title)
-    return found
+    [example] = examples(page("docs/operate/backup.md"), "sh", title)
+    return example
 
 
 def run(title: str, folder: Path, url: str, **variables: str) -> "subprocess.CompletedProcess[str]":
     """Run an example in a folder, with this database in its environment."""
-    done = subprocess.run(
+    result = subprocess.run(
         ["sh", "-eu", "-c", step(title)],
         cwd=folder,
         env=_environment(url) | variables,
@@ -41,12 +41,12 @@ def run(title: str, folder: Path, url: str, **variables: str) -> "subprocess.Com
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, f"{title}: {done.stdout}{done.stderr}"
-    return done
+    assert result.returncode == 0, f"{title}: {result.stdout}{result.stderr}"
+    return result
 
 
 def command(settings: Settings, *words: str) -> "subprocess.CompletedProcess[str]":
-    """Run a command of the service with these settings. It may fail."""
+    """Run a command of the service with these settings. The caller checks its status."""
     return processes.run("payintent", *words, env=os.environ | variables_of(settings))
 
 
@@ -64,43 +64,43 @@ def variables_of(settings: Settings) -> dict[str, str]:
     }
 
 
-def beside(url: str) -> tuple[str, str]:
-    """Return the name and the URL of another database on the same server."""
+def restored_database(url: str) -> tuple[str, str]:
+    """Return the name and the URL of the restored database, which is on the same server."""
     name = f"{urlsplit(url).path[1:]}_restored"
     return name, urlunsplit(urlsplit(url)._replace(path=f"/{name}"))
 
 
 async def contents(url: str) -> dict[str, tuple[int, str]]:
-    """Return the count and the digest of the rows of every table."""
+    """Return the row count and a digest for every table."""
     connection = await asyncpg.connect(url)
-    found: dict[str, tuple[int, str]] = {}
+    digests: dict[str, tuple[int, str]] = {}
     for [table] in await connection.fetch(_TABLES):
         row = await connection.fetchrow(
             "SELECT count(*), md5(string_agg(t::text, E'\\n' ORDER BY t::text COLLATE \"C\")) "
             f'FROM public."{table}" t'
         )
-        found[table] = (row[0], row[1])
+        digests[table] = (row[0], row[1])
     await connection.close()
-    return found
+    return digests
 
 
 def drop(url: str) -> None:
-    """Drop a database that a drill has created."""
+    """Drop a database if it exists."""
 
-    async def dropped() -> None:
+    async def drop_database() -> None:
         parts = urlsplit(url)
         connection = await asyncpg.connect(urlunsplit(parts._replace(path="/postgres")))
         await connection.execute(f'DROP DATABASE IF EXISTS "{parts.path[1:]}" WITH (FORCE)')
         await connection.close()
 
-    asyncio.run(dropped())
+    asyncio.run(drop_database())
 
 
 def _environment(url: str) -> dict[str, str]:
     parts = urlsplit(url)
-    here = [str(find_binaries()), str(Path(sys.executable).parent), os.environ["PATH"]]
+    path = [str(find_binaries()), str(Path(sys.executable).parent), os.environ["PATH"]]
     return os.environ | {
-        "PATH": os.pathsep.join(here),
+        "PATH": os.pathsep.join(path),
         "PGHOST": parts.hostname or "",
         "PGPORT": str(parts.port),
         "PGUSER": parts.username or "",

@@ -1,4 +1,4 @@
-"""A merchant for a test: its webhook receiver, its buyers, and its access to the service."""
+"""Simulate a merchant with a webhook receiver, buyers and access to the service."""
 
 import json
 import time
@@ -22,7 +22,7 @@ from tests.support.patience import wait_until
 
 APPROVED = "4242424242424242"
 
-Answering = Callable[["Delivery"], Awaitable[web.Response]]
+Responder = Callable[["Delivery"], Awaitable[web.Response]]
 
 
 @dataclass(frozen=True)
@@ -53,9 +53,9 @@ class Receiver:
 
     def __init__(self) -> None:
         self.secret = ""
-        self.answer: Answering = accept
+        self.answer: Responder = accept
         self.deliveries: list[Delivery] = []
-        self.refused: list[str] = []
+        self.verification_errors: list[str] = []
         self.port = 0
         self._runner: web.AppRunner | None = None
 
@@ -78,7 +78,7 @@ class Receiver:
             await clean_up(self._runner)
             self._runner = None
 
-    def of(self, payment: dict[str, Any]) -> list[Delivery]:
+    def deliveries_for(self, payment: dict[str, Any]) -> list[Delivery]:
         return [delivery for delivery in self.deliveries if delivery.payment_id == payment["id"]]
 
     async def _receive(self, request: web.Request) -> web.Response:
@@ -87,7 +87,7 @@ class Receiver:
         try:
             event = Webhook(self.secret).verify(body, headers)
         except WebhookVerificationError as error:
-            self.refused.append(repr(error))
+            self.verification_errors.append(repr(error))
             return web.Response(status=401)
         delivery = Delivery(headers["webhook-id"], body, headers, event, time.monotonic())
         self.deliveries.append(delivery)
@@ -96,7 +96,7 @@ class Receiver:
 
 @dataclass
 class Merchant:
-    """A merchant, and its buyers' browsers."""
+    """A merchant and its buyers."""
 
     sandbox: Sandbox
     http: aiohttp.ClientSession
@@ -117,7 +117,7 @@ class Merchant:
     ) -> tuple[int, Any]:
         """Call the API as the merchant; return the status and the JSON."""
         headers = self.headers | ({"Idempotency-Key": key} if key else {})
-        url = self.sandbox.told["api_url"] + path
+        url = self.sandbox.dev_json["api_url"] + path
         async with self.http.request(method, url, json=body, headers=headers) as answer:
             return answer.status, json.loads(await answer.read())
 
@@ -132,9 +132,9 @@ class Merchant:
         assert status == 200, answer
 
     async def get(self, payment: dict[str, Any]) -> dict[str, Any]:
-        status, seen = await self.api("GET", f"/payments/{payment['id']}")
-        assert status == 200, seen
-        return seen
+        status, current = await self.api("GET", f"/payments/{payment['id']}")
+        assert status == 200, current
+        return current
 
     async def quotes(self, payment: dict[str, Any]) -> list[dict[str, Any]]:
         status, answer = await self.api("GET", f"/checkout/{payment['checkout_id']}/quotes")
@@ -158,27 +158,31 @@ class Merchant:
             assert answer.status == 303, await answer.text()
             return answer.headers["Location"]
 
-    async def come_back(self, payment: dict[str, Any]) -> None:
+    async def return_to_checkout(self, payment: dict[str, Any]) -> None:
         """Open the return page, like a redirected buyer."""
-        url = f"{self.sandbox.told['checkout_base']}/{payment['checkout_id']}/return"
+        url = f"{self.sandbox.dev_json['checkout_base']}/{payment['checkout_id']}/return"
         async with self.http.get(url, allow_redirects=False) as answer:
             assert answer.status == 303
 
-    async def ends(self, payment: dict[str, Any], status: str) -> dict[str, Any]:
+    async def wait_for_status(self, payment: dict[str, Any], status: str) -> dict[str, Any]:
         """Wait until a payment has this status."""
 
-        async def seen() -> dict[str, Any] | None:
-            found = await self.get(payment)
-            return found if found["status"] == status else None
+        async def get_if_in_status() -> dict[str, Any] | None:
+            current = await self.get(payment)
+            return current if current["status"] == status else None
 
-        return await wait_until(seen, f"{payment['id']} is {status}")
+        return await wait_until(get_if_in_status, f"{payment['id']} is {status}")
 
-    async def told(self, payment: dict[str, Any], kind: str) -> Delivery:
+    async def wait_for_webhook(self, payment: dict[str, Any], kind: str) -> Delivery:
         """Wait for a payment's webhook, and check that it is the only event and has this type."""
-        [delivery, *_] = await wait_until(lambda: self.receiver.of(payment), f"webhook {kind}")
+        [delivery, *_] = await wait_until(
+            lambda: self.receiver.deliveries_for(payment), f"webhook {kind}"
+        )
         assert delivery.type == kind
-        assert {item.webhook_id for item in self.receiver.of(payment)} == {delivery.webhook_id}
-        assert self.receiver.refused == []
+        assert {item.webhook_id for item in self.receiver.deliveries_for(payment)} == {
+            delivery.webhook_id
+        }
+        assert self.receiver.verification_errors == []
         return delivery
 
     async def rows(self, query: str, *args: Any) -> list[Any]:
@@ -194,7 +198,7 @@ class Merchant:
         )
         return [row["kind"] for row in rows]
 
-    async def has_case(self, payment: dict[str, Any], kind: str) -> None:
+    async def wait_for_case(self, payment: dict[str, Any], kind: str) -> None:
         await wait_until(lambda: self.cases(payment), f"case {kind}")
         assert await self.cases(payment) == [kind]
 
@@ -208,7 +212,7 @@ class Merchant:
     async def attempts(self, payment: dict[str, Any], count: int = 1) -> list[Any]:
         """Wait until this many attempts for a payment's event are stored; return them."""
 
-        async def made() -> list[Any] | None:
+        async def read_attempts() -> list[Any] | None:
             rows = await self.rows(
                 "SELECT a.* FROM attempt a JOIN event e ON e.id = a.event_id "
                 "WHERE e.payment_id = $1 ORDER BY a.id",
@@ -216,36 +220,36 @@ class Merchant:
             )
             return rows if len(rows) >= count else None
 
-        return await wait_until(made, f"{count} attempts")
+        return await wait_until(read_attempts, f"{count} attempts")
 
     async def simulator(self, method: str, path: str, body: Any = None) -> Any:
         """Query the gateway directly."""
-        url = self.sandbox.told["simulator_url"] + path
+        url = self.sandbox.dev_json["simulator_url"] + path
         headers = {"Authorization": f"Bearer {self.sandbox.simulator_key()}"}
         async with self.http.request(method, url, json=body, headers=headers) as answer:
             return json.loads(await answer.read())
 
     async def callbacks(self, payment: dict[str, Any]) -> list[dict[str, Any]]:
-        """List the gateway's callbacks about a payment's sessions, with the responses."""
+        """List the gateway's callbacks for a payment's sessions, with our responses."""
         rows = await self.rows("SELECT id FROM session WHERE payment_id = $1", key_of(payment))
         names = {ids.format_id(ids.SESSION, row["id"]) for row in rows}
         log = await self.simulator("GET", "/_sim/log")
         return [item for item in log if item["kind"] == "callback" and item["reference"] in names]
 
-    async def called_back(self, payment: dict[str, Any], count: int) -> list[dict[str, Any]]:
-        """Wait until this many callbacks of the gateway were acknowledged with 200."""
+    async def wait_for_callbacks(self, payment: dict[str, Any], count: int) -> list[dict[str, Any]]:
+        """Wait until we have acknowledged this many gateway callbacks with 200."""
 
-        async def answered() -> list[dict[str, Any]] | None:
+        async def read_acknowledged() -> list[dict[str, Any]] | None:
             calls = await self.callbacks(payment)
             return calls if sum(call.get("status") == 200 for call in calls) >= count else None
 
-        return await wait_until(answered, f"{count} callbacks")
+        return await wait_until(read_acknowledged, f"{count} callbacks")
 
 
 def key_of(payment: dict[str, Any]) -> UUID:
-    found = ids.parse_id(ids.PAYMENT, payment["id"])
-    assert found is not None
-    return found
+    payment_id = ids.parse_id(ids.PAYMENT, payment["id"])
+    assert payment_id is not None
+    return payment_id
 
 
 async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
@@ -258,7 +262,7 @@ async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
 
 
 async def stop_clock(database: asyncpg.Connection) -> None:
-    """Stop the service's clock, so that nothing more becomes due."""
+    """Stop the service's clock, so that no further deliveries become due."""
     now = await database.fetchval("SELECT clock()")
     await database.execute(
         "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
@@ -283,13 +287,13 @@ class _Forms(HTMLParser):
         self._in_button = False
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
-        known = {name: value or "" for name, value in attrs}
+        attributes = {name: value or "" for name, value in attrs}
         if tag == "form":
-            self._in_form = known.get("method") == "post"
+            self._in_form = attributes.get("method") == "post"
             if self._in_form:
-                self.forms.append(Form(known["action"], {}))
-        elif self._in_form and (known.get("type") == "hidden" or "checked" in known):
-            self.forms[-1].fields[known["name"]] = known.get("value", "")
+                self.forms.append(Form(attributes["action"], {}))
+        elif self._in_form and (attributes.get("type") == "hidden" or "checked" in attributes):
+            self.forms[-1].fields[attributes["name"]] = attributes.get("value", "")
         self._in_button = tag == "button"
 
     def handle_endtag(self, tag: str) -> None:
@@ -302,7 +306,7 @@ class _Forms(HTMLParser):
 
 
 class Browser:
-    """A buyer's browser without scripts, which reads forms and does not follow redirects."""
+    """A buyer's browser without scripts. It can submit the forms of the current page."""
 
     def __init__(self, http: aiohttp.ClientSession) -> None:
         self._http = http
@@ -312,25 +316,25 @@ class Browser:
 
     async def open(self, url: str) -> None:
         async with self._http.get(url, allow_redirects=False) as answer:
-            await self._show(answer)
+            await self._load(answer)
 
-    async def submit(self, form: Form, **typed: str) -> None:
+    async def submit(self, form: Form, **inputs: str) -> None:
         async with self._http.post(
-            urljoin(self.url, form.action), data=form.fields | typed, allow_redirects=False
+            urljoin(self.url, form.action), data=form.fields | inputs, allow_redirects=False
         ) as answer:
-            await self._show(answer)
+            await self._load(answer)
 
     def form(self, label: str) -> Form:
-        """Return the form whose button has this label, or begins with it (`Pay 1,590.00 THB`)."""
+        """Return the form if its button's label starts with these words (`Pay 1,590.00 THB`)."""
         [form] = [form for form in self.forms if f"{form.label.strip()} ".startswith(f"{label} ")]
         return form
 
     def form_to(self, name: str) -> Form:
         """Return the form that leads to a subpage with this name."""
-        [found] = [form for form in self.forms if urlsplit(form.action).path.endswith(f"/{name}")]
-        return found
+        [match] = [form for form in self.forms if urlsplit(form.action).path.endswith(f"/{name}")]
+        return match
 
-    async def _show(self, answer: aiohttp.ClientResponse) -> None:
+    async def _load(self, answer: aiohttp.ClientResponse) -> None:
         if answer.status == 303:
             await self.open(urljoin(str(answer.url), answer.headers["Location"]))
             return

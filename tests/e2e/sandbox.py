@@ -1,6 +1,7 @@
-"""A separate sandbox for a test: `payintent dev` as a real process, with its own ports and data.
+"""Run `payintent dev` as a real process with separate ports and data.
 
-A warm-started sandbox (see `warm_sandbox`) is for tests that do not test its startup or processes.
+A warm-started sandbox (see `warm_sandbox`) is sufficient if a test does not check the startup or
+the processes.
 """
 
 import json
@@ -23,10 +24,10 @@ from tests.support.memory_folder import memory_folder
 
 START_S = 200
 STOP_S = 120
-LOOK_S = 0.02
-BUGS_SHOWN_MAX = 3
-PORTS = range(20_000, 30_000, 20)  # below the ones that the system hands out
-PORTS_NEEDED = 11  # from the base on
+POLL_S = 0.02
+BUGS_MAX = 3
+PORTS = range(20_000, 30_000, 20)  # below the system's ephemeral ports
+PORTS_NEEDED = 11  # consecutive, starting at the base
 
 
 class Sandbox:
@@ -45,12 +46,12 @@ class Sandbox:
     ) -> None:
         self.var_dir = folder / "var"
         self.port_base = port_base
-        self.time_scale = time_scale  # of the simulator's delays
+        self.time_scale = time_scale  # divides the simulator's delays
         self.output = folder / "dev.out"
-        self.told: dict[str, Any] = {}
+        self.dev_json: dict[str, Any] = {}
         self._python = python
-        self._more = environment or {}
-        self._words = ["dev"] if chains else ["dev", "--no-chains"]
+        self._extra_environment = environment or {}
+        self._arguments = ["dev"] if chains else ["dev", "--no-chains"]
         self._warm = warm
         self._process: subprocess.Popen[bytes] | processes.Process | None = None
 
@@ -67,13 +68,13 @@ class Sandbox:
         while "ready" not in self.output.read_text().splitlines():
             assert self._process.poll() is None, self.output.read_text()
             assert time.monotonic() < deadline, f"not ready: {self.output.read_text()}"
-            time.sleep(LOOK_S)
-        self.told = json.loads((self.var_dir / "dev.json").read_text())
+            time.sleep(POLL_S)
+        self.dev_json = json.loads((self.var_dir / "dev.json").read_text())
 
     def _start_cold(self) -> "subprocess.Popen[bytes]":
         with self.output.open("wb") as output:
             return subprocess.Popen(
-                [*_ending_with_us(), self._python, "-m", "payintent", *self._words],
+                [*_terminate_with_parent(), self._python, "-m", "payintent", *self._arguments],
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -82,9 +83,9 @@ class Sandbox:
             )
 
     def _start_warm(self) -> processes.Process:
-        words = [warm_sandbox.__name__, processes.server(), *self._words]
+        arguments = [warm_sandbox.__name__, processes.server(), *self._arguments]
         with self.output.open("wb") as output:
-            return processes.start(*words, output=output, env=self._environment())
+            return processes.start(*arguments, output=output, env=self._environment())
 
     def stop(self) -> int:
         """Stop the sandbox with SIGTERM; return the exit status."""
@@ -97,11 +98,11 @@ class Sandbox:
         environment = self._environment() | changes
         return processes.run("payintent", "dev", env=environment, timeout=START_S)
 
-    def command(self, *words: str) -> str:
+    def command(self, *arguments: str) -> str:
         """Run an operator command on the sandbox's database; return its output."""
-        done = processes.run("payintent", *words, env=self._environment(), timeout=START_S)
-        assert done.returncode == 0, done.stderr
-        return done.stdout
+        result = processes.run("payintent", *arguments, env=self._environment(), timeout=START_S)
+        assert result.returncode == 0, result.stderr
+        return result.stdout
 
     @property
     def settings_file(self) -> Path:
@@ -123,30 +124,30 @@ class Sandbox:
         return 0
 
     def bugs(self) -> str:
-        """Return the log entries of the service's processes about unexpected errors."""
+        """Return the first log entries about unexpected errors in the API and the worker."""
         logs = [(self.var_dir / "logs" / f"{name}.log") for name in ("api", "worker")]
         lines = [line for log in logs for line in log.read_text().splitlines()]
-        found = [line for line in lines if '"event": "bug"' in line or "_failed" in line]
-        return "\n".join(found[:BUGS_SHOWN_MAX])
+        entries = [line for line in lines if '"event": "bug"' in line or "_failed" in line]
+        return "\n".join(entries[:BUGS_MAX])
 
     def postmaster(self) -> int:
         return int((self.var_dir / "postgres" / "postmaster.pid").read_text().split()[0])
 
     def processes(self) -> list[int]:
-        """Return the supervisor and all its descendants."""
-        found, todo = [], [self.pid]
-        while todo:
-            pid = todo.pop()
-            found.append(pid)
-            todo += children_of(pid)
-        return found
+        """Return the process ids of the supervisor and all its descendants."""
+        pids, queue = [], [self.pid]
+        while queue:
+            pid = queue.pop()
+            pids.append(pid)
+            queue += children_of(pid)
+        return pids
 
     def _environment(self) -> dict[str, str]:
         return os.environ | {
             "VAR_DIR": str(self.var_dir),
             "PORT_BASE": str(self.port_base),
             "SIM_TIME_SCALE": str(self.time_scale),
-            **self._more,
+            **self._extra_environment,
         }
 
 
@@ -161,7 +162,7 @@ def running_sandbox(
 ) -> Iterator[Sandbox]:
     """Run a sandbox in a separate folder, and remove everything at the end."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-e2e-", dir=memory_folder()))
-    folder.chmod(0o711)  # so that the database's own user can reach its data
+    folder.chmod(0o711)  # so that the database's system user can reach its data
     base = free_port_base()
     sandbox = Sandbox(folder, base, time_scale, python, environment, chains=chains, warm=warm)
     try:
@@ -175,7 +176,7 @@ def running_sandbox(
 
 def free_port_base() -> int:
     """Find enough consecutive free ports for a sandbox."""
-    # Test processes that run side by side share a seed; they must not share ports.
+    # Parallel test processes share a seed, but must not share ports.
     for base in random.SystemRandom().sample(PORTS, len(PORTS)):
         if all(is_free(port) for port in range(base, base + PORTS_NEEDED)):
             return base
@@ -183,7 +184,7 @@ def free_port_base() -> int:
 
 
 def is_alive(pid: int) -> bool:
-    """Return whether a process is running; a zombie has no command line."""
+    """Return whether a process is running. A zombie has no command line."""
     return command_line(pid) != ""
 
 
@@ -194,15 +195,15 @@ def command_line(pid: int) -> str:
 
 
 def children_of(parent: int) -> list[int]:
-    found = []
+    children = []
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(FileNotFoundError, ProcessLookupError):
-                # The name in brackets may hold anything, blanks and brackets too.
+                # The command name in brackets can contain blanks and brackets.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[1]) == parent:
-                    found.append(int(entry.name))
-    return found
+                    children.append(int(entry.name))
+    return children
 
 
 def is_free(port: int) -> bool:
@@ -214,5 +215,5 @@ def is_free(port: int) -> bool:
     return True
 
 
-def _ending_with_us() -> list[str]:
+def _terminate_with_parent() -> list[str]:
     return ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []

@@ -1,4 +1,4 @@
-"""Each test card and each injected gateway fault has the documented outcome."""
+"""Test the documented outcome of each test card and each injected gateway fault."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -22,34 +22,38 @@ async def pay_with(merchant: Merchant, card: str, **changes: Any) -> dict[str, A
     return payment
 
 
-async def has_ended(
+async def check_end(
     merchant: Merchant, payment: dict[str, Any], status: str, kind: str
 ) -> dict[str, Any]:
-    """The payment has this end, with a single event, which was delivered."""
-    await merchant.told(payment, kind)
+    """Check that the payment has this status, and that its only event was delivered."""
+    await merchant.wait_for_webhook(payment, kind)
     assert await merchant.events(payment) == [kind]
-    seen = await merchant.get(payment)
-    assert seen["status"] == status
-    return seen
+    final = await merchant.get(payment)
+    assert final["status"] == status
+    return final
 
 
-async def stays(merchant: Merchant, payment: dict[str, Any], before: dict[str, Any]) -> None:
-    """Later events have changed nothing, and sent nothing."""
-    assert await merchant.get(payment) == before
+async def check_unchanged(
+    merchant: Merchant, payment: dict[str, Any], final: dict[str, Any]
+) -> None:
+    """Check that the payment is unchanged, without further events or webhooks."""
+    assert await merchant.get(payment) == final
     assert len(await merchant.events(payment)) == 1
-    assert len({item.webhook_id for item in merchant.receiver.of(payment)}) == 1
+    assert len({item.webhook_id for item in merchant.receiver.deliveries_for(payment)}) == 1
 
 
-def test_a_sandbox_that_was_asked_for_no_chains_runs_none(sandbox: Sandbox) -> None:
-    assert sandbox.told["chains"] == {}
-    assert "no dev chains" not in sandbox.output.read_text(), "nothing has failed"
+def test_the_no_chains_option_starts_a_sandbox_without_chains(sandbox: Sandbox) -> None:
+    assert sandbox.dev_json["chains"] == {}
+    assert "no dev chains" not in sandbox.output.read_text(), (
+        "the chains were not started and failed"
+    )
     assert not any("--chain-id" in command_line(pid) for pid in sandbox.processes())
 
 
 async def test_an_approved_card_is_paid(merchant: Merchant) -> None:
     payment = await pay_with(merchant, "4242424242424242")
-    seen = await has_ended(merchant, payment, "PAID", COMPLETED)
-    assert seen["receipt_id"].startswith("rcpt_")
+    final = await check_end(merchant, payment, "PAID", COMPLETED)
+    assert final["receipt_id"].startswith("rcpt_")
     assert await merchant.cases(payment) == []
 
 
@@ -65,190 +69,196 @@ async def test_an_approved_card_is_paid(merchant: Merchant) -> None:
 )
 async def test_a_declined_card_fails(merchant: Merchant, card: str, reason: str) -> None:
     payment = await pay_with(merchant, card)
-    seen = await has_ended(merchant, payment, "FAILED", FAILED)
-    assert seen["failure_reason"] == reason
+    final = await check_end(merchant, payment, "FAILED", FAILED)
+    assert final["failure_reason"] == reason
     assert await merchant.cases(payment) == []
 
 
 @pytest.mark.parametrize(
     ("result", "status", "kind"), [("approve", "PAID", COMPLETED), ("fail", "FAILED", FAILED)]
 )
-async def test_a_challenge_decides(merchant: Merchant, result: str, status: str, kind: str) -> None:
+async def test_the_challenge_result_decides_the_payment(
+    merchant: Merchant, result: str, status: str, kind: str
+) -> None:
     payment = await merchant.create()
     page = await merchant.select(payment)
     assert await merchant.pay(page, "4000002500003155") == page
     assert (await merchant.get(payment))["status"] == "PROCESSING"
-    code, refused = await merchant.try_select(payment, 1)
-    assert (code, refused["code"]) == (409, "INVALID_CHECKOUT_STATE")
+    code, problem = await merchant.try_select(payment, 1)
+    assert (code, problem["code"]) == (409, "INVALID_CHECKOUT_STATE")
     async with merchant.http.post(
         f"{page}/challenge", data={"result": result}, allow_redirects=False
     ) as answer:
         assert answer.status == 303
-    await has_ended(merchant, payment, status, kind)
+    await check_end(merchant, payment, status, kind)
 
 
-async def test_a_late_callback_is_waited_for(merchant: Merchant) -> None:
+async def test_a_late_callback_completes_the_payment(merchant: Merchant) -> None:
     payment = await pay_with(merchant, "4000009900000012")
     assert (await merchant.get(payment))["status"] == "PROCESSING"
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_buyer_who_returns_is_faster_than_a_late_callback_which_then_changes_nothing(
+async def test_a_late_callback_changes_nothing_if_the_return_completed_the_payment(
     merchant: Merchant,
 ) -> None:
     payment = await pay_with(merchant, "4000009900000012")
-    await merchant.come_back(payment)
-    before = await merchant.ends(payment, "PAID")
-    await merchant.called_back(payment, 1)
-    await stays(merchant, payment, before)
-    await merchant.told(payment, COMPLETED)
+    await merchant.return_to_checkout(payment)
+    final = await merchant.wait_for_status(payment, "PAID")
+    await merchant.wait_for_callbacks(payment, 1)
+    await check_unchanged(merchant, payment, final)
+    await merchant.wait_for_webhook(payment, COMPLETED)
 
 
-async def test_three_wordings_of_one_callback_pay_once(merchant: Merchant) -> None:
+async def test_three_encodings_of_a_callback_pay_once(merchant: Merchant) -> None:
     payment = await pay_with(merchant, "4000009900000020")
-    calls = await merchant.called_back(payment, 3)
+    calls = await merchant.wait_for_callbacks(payment, 3)
     assert len({call["body"] for call in calls}) == 3
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
     assert await merchant.cases(payment) == []
 
 
-async def test_without_a_callback_the_buyers_return_finds_the_money(merchant: Merchant) -> None:
+async def test_the_buyers_return_detects_a_payment_without_a_callback(merchant: Merchant) -> None:
     payment = await pay_with(merchant, "4000009900000046")
-    await merchant.come_back(payment)
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await merchant.return_to_checkout(payment)
+    await check_end(merchant, payment, "PAID", COMPLETED)
     assert await merchant.callbacks(payment) == []
 
 
-async def test_without_callback_and_return_the_janitor_finds_the_money(merchant: Merchant) -> None:
+async def test_the_janitor_detects_a_payment_without_callback_and_return(
+    merchant: Merchant,
+) -> None:
     payment = await pay_with(merchant, "4000009900000046")
     await move_clock(merchant.database, 31)
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_money_after_a_change_of_method_is_a_case(merchant: Merchant) -> None:
+async def test_a_capture_after_a_method_change_opens_a_case(merchant: Merchant) -> None:
     payment = await merchant.create()
     await merchant.pay(await merchant.select(payment, 0), "4000009900000053")
     await merchant.pay(await merchant.select(payment, 1))
-    before = await has_ended(merchant, payment, "PAID", COMPLETED)
-    await merchant.has_case(payment, "ORPHAN_CAPTURE")
-    await stays(merchant, payment, before)
+    final = await check_end(merchant, payment, "PAID", COMPLETED)
+    await merchant.wait_for_case(payment, "ORPHAN_CAPTURE")
+    await check_unchanged(merchant, payment, final)
 
 
-async def test_money_after_expiry_is_a_case(merchant: Merchant) -> None:
+async def test_a_capture_after_expiry_opens_a_case(merchant: Merchant) -> None:
     payment = await pay_with(merchant, "4000009900000061", expires_in=2)
-    before = await has_ended(merchant, payment, "EXPIRED", EXPIRED)
-    await merchant.has_case(payment, "LATE_PAYMENT")
-    await stays(merchant, payment, before)
+    final = await check_end(merchant, payment, "EXPIRED", EXPIRED)
+    await merchant.wait_for_case(payment, "LATE_PAYMENT")
+    await check_unchanged(merchant, payment, final)
 
 
 @pytest.mark.parametrize("card", ["4000009900000079", "4000009900000087"])
-async def test_money_of_another_amount_or_currency_fails_and_is_a_case(
+async def test_a_wrong_amount_or_currency_fails_the_payment_and_opens_a_case(
     merchant: Merchant, card: str
 ) -> None:
     payment = await pay_with(merchant, card)
-    seen = await has_ended(merchant, payment, "FAILED", FAILED)
-    assert seen["failure_reason"] == "AMOUNT_MISMATCH"
+    final = await check_end(merchant, payment, "FAILED", FAILED)
+    assert final["failure_reason"] == "AMOUNT_MISMATCH"
     assert await merchant.cases(payment) == ["AMOUNT_MISMATCH"]
 
 
-async def test_a_badly_signed_callback_is_refused_and_the_well_signed_one_pays(
+async def test_a_callback_with_a_bad_signature_is_rejected_and_a_valid_callback_pays(
     merchant: Merchant,
 ) -> None:
     payment = await pay_with(merchant, "4000009900000095")
-    calls = await merchant.called_back(payment, 1)
+    calls = await merchant.wait_for_callbacks(payment, 1)
     assert [call["status"] for call in calls] == [401, 200]
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_payment_that_failed_stays_failed_when_it_is_paid_after_all(
+async def test_a_failed_payment_stays_failed_if_a_capture_arrives_later(
     merchant: Merchant,
 ) -> None:
     payment = await pay_with(merchant, "4000009900000103")
-    before = await has_ended(merchant, payment, "FAILED", FAILED)
-    await merchant.has_case(payment, "LATE_PAYMENT")
-    await stays(merchant, payment, before)
+    final = await check_end(merchant, payment, "FAILED", FAILED)
+    await merchant.wait_for_case(payment, "LATE_PAYMENT")
+    await check_unchanged(merchant, payment, final)
 
 
-async def test_a_buyer_who_gives_up_at_the_gateway_may_choose_again(merchant: Merchant) -> None:
+async def test_a_buyer_who_cancels_at_the_gateway_can_select_another_method(
+    merchant: Merchant,
+) -> None:
     payment = await merchant.create()
     page = await merchant.select(payment)
     async with merchant.http.post(f"{page}/cancel", allow_redirects=False) as answer:
         assert answer.status == 303
-    await merchant.called_back(payment, 1)
+    await merchant.wait_for_callbacks(payment, 1)
     assert (await merchant.get(payment))["status"] == "PROCESSING"
     assert await merchant.events(payment) == []
     await merchant.pay(await merchant.select(payment, 1))
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
 @pytest.fixture
 async def rule(merchant: Merchant) -> AsyncIterator[Any]:
-    """Inject a fault into every session of 13.13."""
+    """A function that injects a fault if a session's amount is 13.13."""
 
-    async def disturb(action: str | None) -> None:
+    async def set_fault(action: str | None) -> None:
         rules = [{"match": {"amount": "13.13"}, "action": action}] if action else []
         assert await merchant.simulator("PUT", "/_sim/rules", rules) == rules
 
-    yield disturb
-    await disturb(None)
+    yield set_fault
+    await set_fault(None)
 
 
-async def is_refused(merchant: Merchant, payment: dict[str, Any]) -> None:
-    """A selection fails, and the payment is unchanged."""
+async def check_selection_fails(merchant: Merchant, payment: dict[str, Any]) -> None:
+    """Check that a selection fails and leaves the payment pending."""
     status, answer = await merchant.try_select(payment)
     assert (status, answer["code"]) == (502, "PG_UPSTREAM_ERROR")
     assert (await merchant.get(payment))["status"] == "PENDING"
 
 
-async def test_a_gateway_out_of_order_for_a_while_leaves_the_payment_selectable(
+async def test_a_payment_can_be_selected_again_after_a_gateway_failure(
     merchant: Merchant, rule: Any
 ) -> None:
     await rule("503x3")
     payment = await merchant.create(amount="13.13")
     for _ in range(3):
-        await is_refused(merchant, payment)
+        await check_selection_fails(merchant, payment)
     await merchant.pay(await merchant.select(payment))
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_slow_gateway_is_waited_for(merchant: Merchant, rule: Any) -> None:
+async def test_a_selection_waits_for_a_slow_gateway(merchant: Merchant, rule: Any) -> None:
     await rule("hang35s")
     payment = await merchant.create(amount="13.13")
     await merchant.pay(await merchant.select(payment))
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_session_whose_creation_could_not_be_read_is_closed_at_the_gateway(
+async def test_a_session_with_an_unreadable_creation_response_is_closed_at_the_gateway(
     merchant: Merchant, rule: Any
 ) -> None:
     await rule("bad_json")
     payment = await merchant.create(amount="13.13")
-    await is_refused(merchant, payment)
+    await check_selection_fails(merchant, payment)
 
-    async def closed() -> bool:
+    async def is_closed() -> bool:
         [row] = await merchant.rows(
             "SELECT life, outcome FROM session WHERE payment_id = $1", key_of(payment)
         )
         return tuple(row) == ("ended", "closed")
 
-    await wait_until(closed, "the session is closed")
+    await wait_until(is_closed, "the session is closed")
     await rule(None)
     await merchant.pay(await merchant.select(payment))
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_callback_before_the_answer_of_the_creation_pays(
+async def test_a_callback_before_the_session_creation_response_pays(
     merchant: Merchant, rule: Any
 ) -> None:
     await rule("callback_before_response")
     payment = await merchant.create(amount="13.13")
     status, answer = await merchant.try_select(payment)
     assert (status, answer["checkout"]["status"]) == (200, "PAID")
-    await has_ended(merchant, payment, "PAID", COMPLETED)
+    await check_end(merchant, payment, "PAID", COMPLETED)
     assert await merchant.cases(payment) == []
 
 
-async def test_a_broken_page_of_the_gateway_leaves_the_other_way_to_pay(
+async def test_a_buyer_can_switch_methods_if_the_gateways_page_is_broken(
     merchant: Merchant, rule: Any
 ) -> None:
     await rule("hosted_500")
@@ -257,9 +267,9 @@ async def test_a_broken_page_of_the_gateway_leaves_the_other_way_to_pay(
     async with merchant.http.post(page, data={"card": "4242424242424242"}) as answer:
         assert answer.status == 500
     assert (await merchant.get(payment))["status"] == "PROCESSING"
-    other = (await merchant.quotes(payment))[1]["payment_method_id"]
+    second_method = (await merchant.quotes(payment))[1]["payment_method_id"]
     page = await merchant.select(payment, 1)
     await rule(None)
     await merchant.pay(page)
-    seen = await has_ended(merchant, payment, "PAID", COMPLETED)
-    assert seen["payment_method_id"] == other
+    final = await check_end(merchant, payment, "PAID", COMPLETED)
+    assert final["payment_method_id"] == second_method

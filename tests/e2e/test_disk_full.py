@@ -1,4 +1,4 @@
-"""The drill in `docs/operate/runbook.md`: the database's disk is full, and has space again.
+"""Run the drill in `docs/operate/runbook.md` for a full database disk.
 
 The database is on a small separate disk, which only root can mount.
 """
@@ -29,21 +29,19 @@ from tests.support.world import Api, World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
-_DISK_MB = 120  # a new cluster, its first segments of the log, and a little
+_DISK_MB = 120  # a new cluster, its first WAL segments, and some free space
 _FULL = "the database has no space left on its disk"
 _LOG_CHARS = 6_000
-_CREATES_MAX = 3_000  # of 4 kB each: far more than there is room for
+_CREATES_MAX = 3_000  # of 4 kB each: far more than fit on the disk
 
 
 class SmallDisk:
-    """A disk that can be filled."""
-
     def __init__(self, folder: Path) -> None:
         self.folder = folder
         self._ballast = folder / "ballast"
 
     def fill(self) -> None:
-        """Fill the disk."""
+
         with self._ballast.open("wb", buffering=0) as file:
             for size in (1 << 20, 1 << 12):
                 while _write(file.fileno(), size):
@@ -73,7 +71,7 @@ def disk() -> Iterator[SmallDisk]:
         subprocess.run(["umount", str(folder)], check=True)
     folder.rmdir()
     if not mounted:
-        pytest.skip("a small disk cannot be mounted: it takes root, and the right to")
+        pytest.skip("a small disk cannot be mounted, which requires root and CAP_SYS_ADMIN")
 
 
 @pytest.fixture
@@ -81,7 +79,7 @@ def server(disk: SmallDisk) -> Iterator[Postgres]:
     server = Postgres(disk.folder / "server" / "data", durable=False)
     server.start()
     yield server
-    # Shown where the test fails: what the server did instead of ending.
+    # If the test fails, pytest shows the server's log.
     print((disk.folder / "server" / "postgres.log").read_text(errors="replace")[-_LOG_CHARS:])
     server.stop()
 
@@ -116,7 +114,7 @@ async def working(service: Service) -> AsyncIterator[None]:
         await loops
 
 
-async def create_until_refused(api: Api) -> list[str]:
+async def create_until_rejected(api: Api) -> list[str]:
     """Create payments until one is rejected; return the ids of the accepted payments."""
     accepted: list[str] = []
     for _ in range(_CREATES_MAX):
@@ -126,10 +124,10 @@ async def create_until_refused(api: Api) -> list[str]:
             assert 1 <= int(answer.headers["Retry-After"]) <= 5
             return accepted
         accepted.append(answer.json["id"])
-    pytest.fail("the disk has no end")
+    pytest.fail("the disk is not full after the maximum number of payments")
 
 
-async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_accepted(
+async def test_a_full_disk_rejects_new_payments_and_loses_no_accepted_payment(
     api: Api, disk: SmallDisk, server: Postgres
 ) -> None:
     world = api.world
@@ -140,15 +138,15 @@ async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_accept
     with capture_logs() as lines:
         async with working(world.service):
             disk.fill()
-            accepted = [first, *await create_until_refused(api)]
-            assert (await api.get(first)).status == 200, "reads go on"
+            accepted = [first, *await create_until_rejected(api)]
+            assert (await api.get(first)).status == 200, "reads still work"
             assert (await api.send("GET", "/readyz")).status == 200
-            assert (await api.create(key)).json["id"] == first, "what is known is answered"
-            await _the_log_has_no_room_either(server)
+            assert (await api.create(key)).json["id"] == first, "an idempotent replay works"
+            await _stop_database_without_space(server)
             assert (await api.create()).status == 503
             disk.make_room()
             assert server.start(urlsplit(server.url()).port or 0) == server.url()
-            await wait_until(lambda: _creates(api), "payments are created again")
+            await wait_until(lambda: _can_create(api), "payments are created again")
             await world.report(paying, session.id, captured(session.quote.total_minor))
             assert await world.status(paying) == "PAID"
             for payment_id in accepted:
@@ -157,14 +155,14 @@ async def test_a_full_disk_refuses_what_is_new_and_loses_nothing_that_was_accept
     assert {"bug", "step_failed"}.isdisjoint(line["event"] for line in lines)
 
 
-async def _creates(api: Api) -> bool:
+async def _can_create(api: Api) -> bool:
     return (await api.create()).status == 201
 
 
-async def _the_log_has_no_room_either(server: Postgres) -> None:
-    """Let the database need a new WAL segment: it stops, and cannot recover."""
+async def _stop_database_without_space(server: Postgres) -> None:
+    """Make the database allocate a new WAL segment, so that it stops and cannot recover."""
 
-    async def ended() -> bool:
+    async def has_stopped() -> bool:
         try:
             connection = await asyncpg.connect(server.url())
         except (OSError, asyncpg.PostgresError):
@@ -178,4 +176,4 @@ async def _the_log_has_no_room_either(server: Postgres) -> None:
             connection.terminate()
         return not server.alive()
 
-    await wait_until(ended, "the database has ended")
+    await wait_until(has_stopped, "the database has stopped")

@@ -1,6 +1,6 @@
-"""install.md and go-live.md, followed on an empty machine up to a PAID payment.
+"""Follow install.md and go-live.md on an empty machine until a payment is PAID.
 
-Every command is typed in order. The changed and omitted commands are declared here.
+Every command is executed in order. The changed and omitted commands are declared here.
 """
 
 import asyncio
@@ -43,59 +43,61 @@ _PAGE = page("docs/operate/install.md") + page("docs/operate/go-live.md")
 _SECRET_KEY, _PUBLISHABLE_KEY = "sk_live_of_the_test", "pk_live_of_the_test"
 _SIGNING_SECRET = "whsec_of_the_test"
 
-#: Blocks that are not played, by a line of each, and why.
-NOT_PLAYED = {
+#: The omitted blocks, identified by a line, and the reasons.
+OMITTED = {
     "sha256sum -c SHA256SUMS": "needs the files of a release",
-    "python3 -m venv build": "packages come from a registry; the tests' own stand for them",
+    "python3 -m venv build": "needs a package registry; the test uses its own packages",
     f"python3 -m venv /opt/payintent-{VERSION}": "the same",
-    "apt-get install --yes pgbouncer": "an option, of a program that is not on every machine",
-    "apt-get install --yes certbot python3-certbot-nginx": "asks a public authority",
+    "apt-get install --yes pgbouncer": "optional, and the program may be missing",
+    "apt-get install --yes certbot python3-certbot-nginx": "needs a public certificate authority",
     "upstream payintent {": "an excerpt of deploy/nginx.conf",
     "-- example: watch": "tests/docs/test_deploy.py runs it",
 }
-#: Programs that are not those of the machine, with what stands for them.
+#: Replacements for programs on the machine.
 PROGRAMS = {
-    "apt-get": "exit 0",  # what it would install is there
-    "nginx": "exit 0",  # deploy/nginx.conf runs in test_rolling_restart.py; a relay stands for it
-    # `systemctl` and `runuser` are made by `Machine` and below.
+    "apt-get": "exit 0",  # its packages are already installed
+    "nginx": "exit 0",  # a relay replaces it; test_rolling_restart.py uses deploy/nginx.conf
+    # `Machine` replaces `systemctl`, and `_prepare_machine` replaces `runuser`.
 }
 _PLACEHOLDERS = re.compile(r"(?:appr|pay)_0351NDickobV3yYH8omp8v")
 
 
 @dataclass
 class Scene:
-    """An empty machine, a separate database server, Stripe, a shop, and two people."""
+    """An empty machine, a separate database server, Stripe, a shop and two operators."""
 
     machine: Machine
     shells: dict[str, Shell]
     http: aiohttp.ClientSession  # a buyer's browser
     receiver: Receiver
     server_url: str
-    substituted: dict[str, str]
+    substitutions: dict[str, str]
     emulate: Callable[[str], Awaitable[None]]
     stripe: str
-    ids: dict[str, str] = field(default_factory=dict)  # by prefix: the last that a command showed
+    ids: dict[str, str] = field(
+        default_factory=dict
+    )  # by prefix, from the last command that printed an id
 
     def play(self, block: Block) -> str:
-        """Run a block with the declared changes; return its output."""
-        text = self.machine.substitute(block.text, self.substituted)
+        """Run a block with the declared substitutions; return its output."""
+        text = self.machine.substitute(block.text, self.substitutions)
         text = _PLACEHOLDERS.sub(lambda name: self.ids[name[0].partition("_")[0]], text)
-        played = self.shells[block.person].play(text)
-        told = f"{block.text}\n{played.output}\n{self.machine.systemd.logs()[-3000:]}"
-        assert not played.failed, f"{played.failed}\n{told}"
-        for prefix, rest in re.findall(r"\b(appr|pay)(_[0-9A-Za-z]{22})\b", played.output):
+        result = self.shells[block.person].play(text)
+        transcript = f"{block.text}\n{result.output}\n{self.machine.systemd.logs()[-3000:]}"
+        assert not result.failed, f"{result.failed}\n{transcript}"
+        for prefix, rest in re.findall(r"\b(appr|pay)(_[0-9A-Za-z]{22})\b", result.output):
             self.ids[prefix] = prefix + rest
-        return played.output
+        return result.output
 
     async def register_endpoint(self, printed: str) -> None:
-        """Set the webhook URL in Stripe's Dashboard, as a person does."""
+        """Set the webhook URL, which an operator does in Stripe's Dashboard."""
         [url] = re.findall(r"^callback url +(\S+)$", printed, re.MULTILINE)
         await self.emulate(url)
 
     async def receive_webhooks(self, _: str) -> None:
-        """Configure the shop's server with the secret."""
-        handed_over = (self.machine.home / "nimbus.txt").read_text()
-        [self.receiver.secret] = re.findall(r"^callback secret +(\S+)$", handed_over, re.MULTILINE)
+        """Configure the webhook secret in the shop's server."""
+        credentials = (self.machine.home / "nimbus.txt").read_text()
+        [self.receiver.secret] = re.findall(r"^callback secret +(\S+)$", credentials, re.MULTILINE)
 
     async def pay(self, printed: str) -> None:
         """Open the checkout, choose Card, and enter a card in Stripe's element."""
@@ -104,28 +106,29 @@ class Scene:
         browser = Browser(self.http)
         await browser.open(payment["checkout_url"])
         assert "Card" in browser.text
-        place = (
+        api_url = (
             f"{payment['checkout_url'].partition('/c/')[0]}/v1/checkout/{payment['checkout_id']}"
         )
-        async with self.http.get(f"{place}/quotes") as answer:
+        async with self.http.get(f"{api_url}/quotes") as answer:
             [quote] = (await answer.json())["quotes"]
-        chosen = {"payment_method_id": quote["payment_method_id"]}
-        async with self.http.post(f"{place}/quotes", json=chosen) as answer:
+        selection = {"payment_method_id": quote["payment_method_id"]}
+        async with self.http.post(f"{api_url}/quotes", json=selection) as answer:
             element = (await answer.json())["next_action"]["embedded_card"]
         card = {"key": element["publishable_key"], "client_secret": element["client_secret"]}
         card["number"] = APPROVED
         async with self.http.post(f"{self.stripe}/element/confirm", json=card) as answer:
             assert "error" not in await answer.json()
-        await self.is_delivered(payment["id"])
+        await self.wait_for_delivery(payment["id"])
 
-    async def is_delivered(self, payment_id: str) -> None:
-        """Wait until the shop has the only event, and the service has recorded the delivery."""
-        await wait_until(lambda: self.receiver.deliveries, "the shop is told")
-        assert self.receiver.refused == []
+    async def wait_for_delivery(self, payment_id: str) -> None:
+        """Wait until the shop has received a single event and the service has recorded it."""
+        await wait_until(lambda: self.receiver.deliveries, "the shop receives the webhook")
+        assert self.receiver.verification_errors == []
         [delivery] = self.receiver.deliveries
         assert (delivery.type, delivery.payment_id) == ("payment.completed", payment_id)
         await wait_until(
-            lambda: self.fetch("SELECT 1 FROM delivery WHERE state = 'delivered'"), "noted"
+            lambda: self.fetch("SELECT 1 FROM delivery WHERE state = 'delivered'"),
+            "the delivery is recorded",
         )
 
     async def fetch(self, query: str) -> list[Any]:
@@ -136,8 +139,8 @@ class Scene:
         return rows
 
 
-#: What a person does elsewhere, after the block with this line.
-ELSEWHERE: dict[str, Callable[[Scene, str], Awaitable[None]]] = {
+#: Manual steps outside the terminal, after the block with this line.
+MANUAL_STEPS: dict[str, Callable[[Scene, str], Awaitable[None]]] = {
     "payintent account show 1": Scene.register_endpoint,
     "payintent merchant create": Scene.receive_webhooks,
     '"https://$NAME/v1/payments"': Scene.pay,
@@ -146,16 +149,16 @@ ELSEWHERE: dict[str, Callable[[Scene, str], Awaitable[None]]] = {
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    """A folder that every user can read, like a machine's root."""
-    made = Path(tempfile.mkdtemp(prefix="payintent-install-", dir=memory_folder()))
-    made.chmod(0o711)
-    yield made
-    shutil.rmtree(made)
+    """A folder that every user can enter, like the machine's root."""
+    root = Path(tempfile.mkdtemp(prefix="payintent-install-", dir=memory_folder()))
+    root.chmod(0o711)
+    yield root
+    shutil.rmtree(root)
 
 
 @pytest.fixture
 def server_url(folder: Path) -> Iterator[str]:
-    """A server without our roles and databases, as its package leaves it."""
+    """A database server without our roles and databases, as after its installation."""
     postgres = Postgres(folder / "data", durable=False)
     url = postgres.start()
     asyncio.run(run(at_database(url, "postgres"), "DROP DATABASE payintent"))
@@ -166,7 +169,7 @@ def server_url(folder: Path) -> Iterator[str]:
 @pytest.fixture
 async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[Scene]:
     machine, authority, receiver = Machine(folder / "machine"), Authority(tmp_path), Receiver()
-    api, stripe_port = _four_digits(), _four_digits()
+    api, stripe_port = _find_four_digit_port(), _find_four_digit_port()
     async with AsyncExitStack() as stack:
         await receiver.start()
         stack.push_async_callback(receiver.stop)
@@ -175,8 +178,8 @@ async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[
             await stack.enter_async_context(TlsRelay(tls, port))
             for port in (api, stripe_port, receiver.port)
         ]
-        substituted = _substituted(server_url, api, public.place, stripe.place, shop)
-        _furnish(machine, server_url, authority, substituted)
+        substitutions = _list_substitutions(server_url, api, public.place, stripe.place, shop)
+        _prepare_machine(machine, server_url, authority, substitutions)
         trust = {"CURL_CA_BUNDLE": str(authority.ca_file)}
         shells = stack.enter_context(machine.terminals(trust, "Ada", "Alan"))
         connector = aiohttp.TCPConnector(ssl=authority.client())
@@ -200,16 +203,16 @@ async def scene(tmp_path: Path, folder: Path, server_url: str) -> AsyncIterator[
             http=http,
             receiver=receiver,
             server_url=server_url,
-            substituted=substituted,
+            substitutions=substitutions,
             emulate=emulate,
             stripe=f"https://{stripe.place}",
         )
 
 
-def _substituted(
-    server_url: str, api: int, public: str, stripe: str, shop: TlsRelay
+def _list_substitutions(
+    server_url: str, api_port: int, public: str, stripe: str, shop: TlsRelay
 ) -> dict[str, str]:
-    """The names in the page's commands, and their replacements on this machine."""
+    """Return the names in the page's commands with their replacements on this machine."""
     return {
         "NAME=pay.example.com": f"NAME={public}",
         "https://shop.example.com/hooks": f"https://{shop.place}/hook",
@@ -217,10 +220,10 @@ def _substituted(
         "https://api.stripe.com": f"https://{stripe}",
         "10.20.0.0/16": "127.0.0.0/8",
         "=9443": f"={shop.port}",
-        "8080": str(api),
-        "8081": str(_four_digits()),
-        "@9100": f"@{_four_digits()}",
-        "@9101": f"@{_four_digits()}",
+        "8080": str(api_port),
+        "8081": str(_find_four_digit_port()),
+        "@9100": f"@{_find_four_digit_port()}",
+        "@9101": f"@{_find_four_digit_port()}",
         "127.0.0.1:5432": f"127.0.0.1:{urlsplit(server_url).port}",
         "sk_live_…": _SECRET_KEY,
         "pk_live_…": _PUBLISHABLE_KEY,
@@ -228,10 +231,10 @@ def _substituted(
     }
 
 
-def _furnish(
-    machine: Machine, server_url: str, authority: Authority, substituted: dict[str, str]
+def _prepare_machine(
+    machine: Machine, server_url: str, authority: Authority, substitutions: dict[str, str]
 ) -> None:
-    """Apply the effects of blocks that are not executed."""
+    """Apply the effects of the omitted blocks."""
     for name, script in PROGRAMS.items():
         machine.install(name, script)
     for name in ("curl", "openssl"):
@@ -242,12 +245,12 @@ def _furnish(
     psql = find_binaries() / "psql"
     machine.install("runuser", f'shift 4; exec env {superuser} {psql} "$@"')
     machine.install("payintent", _program(), f"opt/payintent-{VERSION}/bin")
-    machine.check_out(substituted)
+    machine.check_out(substitutions)
     shutil.copy(authority.ca_file, machine.checkout / "ca.pem")
 
 
 def _program() -> str:
-    """Return the program: unchanged `api` and `worker`, and forked commands."""
+    """Return a script that executes `api` and `worker`, and forks a warm process if possible."""
     warm = f"{sys.executable} -IS {warm_python.__file__} run {processes.server()}"
     return f"""case "$1" in
     api | worker) exec {sys.executable} -m payintent "$@" ;;
@@ -255,46 +258,46 @@ def _program() -> str:
 esac"""
 
 
-def _four_digits() -> int:
-    """Find a free port below the system's ports; an API's operator port has a 1 in front."""
+def _find_four_digit_port() -> int:
+    """Find a port such that it and the API's operator port (with a leading 1) are free."""
     choices = random.SystemRandom().sample(range(2_000, 5_000), 100)
     return next(port for port in choices if is_free(port) and is_free(10_000 + port))
 
 
-def _is_played(block: Block) -> bool:
-    return not any(line in block.text for line in NOT_PLAYED)
+def _is_executed(block: Block) -> bool:
+    return not any(line in block.text for line in OMITTED)
 
 
-def test_every_block_of_the_page_is_played_or_said_not_to_be() -> None:
-    found = read_blocks(_PAGE)
-    assert len(found) == _PAGE.count("```") / 2
-    for line in NOT_PLAYED:
-        assert len([block for block in found if line in block.text]) == 1, line
-    for line in ELSEWHERE:
-        assert len([block for block in found if line in block.text]) == 1, line
-    assert {block.language for block in found if _is_played(block)} == {"sh"}
+def test_every_block_is_executed_or_declared_as_omitted() -> None:
+    blocks = read_blocks(_PAGE)
+    assert len(blocks) == _PAGE.count("```") / 2
+    for line in OMITTED:
+        assert len([block for block in blocks if line in block.text]) == 1, line
+    for line in MANUAL_STEPS:
+        assert len([block for block in blocks if line in block.text]) == 1, line
+    assert {block.language for block in blocks if _is_executed(block)} == {"sh"}
 
 
-def test_the_excerpt_of_the_proxys_file_is_in_it() -> None:
+def test_the_nginx_excerpt_matches_the_configuration_file() -> None:
     [excerpt] = [block.text for block in read_blocks(_PAGE) if block.language == "nginx"]
     conf = {line.strip() for line in page("deploy/nginx.conf").splitlines()}
     assert {re.sub(r" +#.*", "", line).strip() for line in excerpt.splitlines()} <= conf
 
 
-async def test_who_follows_the_page_has_a_payment_that_is_paid_and_told(scene: Scene) -> None:
-    printed: dict[str, str] = {}
-    for block in filter(_is_played, read_blocks(_PAGE)):
-        printed[block.text] = output = await asyncio.to_thread(scene.play, block)
-        for line, act in ELSEWHERE.items():
+async def test_the_instructions_lead_to_a_paid_and_delivered_payment(scene: Scene) -> None:
+    outputs: dict[str, str] = {}
+    for block in filter(_is_executed, read_blocks(_PAGE)):
+        outputs[block.text] = output = await asyncio.to_thread(scene.play, block)
+        for line, act in MANUAL_STEPS.items():
             if line in block.text:
                 await act(scene, output)
-    [looked] = [output for text, output in printed.items() if "payment show" in text]
-    assert re.search(r"^status +PAID$", looked, re.MULTILINE)
-    assert re.search(r"payment\.completed .*delivered", looked)
-    *_, examined = printed.values()
-    assert "operators  ok    admins with a valid token: 2" in examined
+    [payment_details] = [output for text, output in outputs.items() if "payment show" in text]
+    assert re.search(r"^status +PAID$", payment_details, re.MULTILINE)
+    assert re.search(r"payment\.completed .*delivered", payment_details)
+    *_, doctor_report = outputs.values()
+    assert "operators  ok    admins with a valid token: 2" in doctor_report
     of_this_machine = r"(?m)^(addresses .*on this machine|payintent .*CVE-2024-7592).*\n"
-    assert "WARN" not in re.sub(of_this_machine, "", examined)
+    assert "WARN" not in re.sub(of_this_machine, "", doctor_report)
     [status] = await scene.fetch("SELECT activation FROM merchant")
     assert status["activation"] == "ACTIVE"
     for word in ('"event": "bug"', "_failed", "callback_refused", "permission denied"):

@@ -1,4 +1,4 @@
-"""The pages at /docs, followed exactly by a merchant who has no other information."""
+"""Follow the pages at /docs exactly, like a merchant without further information."""
 
 import asyncio
 import re
@@ -28,7 +28,7 @@ _PACKAGE = re.compile(r"(?:/packages/files|\$files)/([\w.-]+\.(?:whl|tgz|zip))")
 
 @dataclass
 class Page(HTMLParser):
-    """The links of a page by their text, and its code blocks."""
+    """A page's links by text, and its code blocks."""
 
     links: dict[str, str] = field(default_factory=dict)
     blocks: list[Block] = field(default_factory=list)
@@ -61,7 +61,7 @@ class Page(HTMLParser):
 
 @pytest.fixture(scope="module")
 def packages(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """Build the SDKs as a release contains them."""
+    """Build the SDK packages of a release."""
     folder = tmp_path_factory.mktemp("release") / "packages"
     shutil.copytree(build_packages(), folder)
     pack(folder)
@@ -77,10 +77,10 @@ def sandbox(packages: Path) -> Iterator[Sandbox]:
 
 @pytest.fixture
 def terminals(sandbox: Sandbox, tmp_path: Path) -> Iterator[Terminals]:
-    """Terminals in an empty folder; the placeholders of the pages have the merchant's values."""
-    test_side = sandbox.told["merchants"][0]["test"]
+    """Terminals in an empty folder, with the merchant's values instead of placeholders."""
+    test_side = sandbox.dev_json["merchants"][0]["test"]
     shop = free_port()
-    replaced = {
+    replacements = {
         "https://pay.example.com": _origin(sandbox),
         "sk_test_...": test_side["api_key"],
         "whsec_...": test_side["callback_secret"],
@@ -88,23 +88,23 @@ def terminals(sandbox: Sandbox, tmp_path: Path) -> Iterator[Terminals]:
         ", 3000)": f", {shop})",
     }
     (tmp_path / "merchant").mkdir()
-    opened = Terminals(tmp_path, tmp_path / "merchant", replaced, sandbox.port_base)
-    yield opened
-    opened.close()
+    merchant_terminals = Terminals(tmp_path, tmp_path / "merchant", replacements, sandbox.port_base)
+    yield merchant_terminals
+    merchant_terminals.close()
 
 
-async def test_a_merchant_integrates_with_nothing_but_the_docs_of_the_installation(
+async def test_a_merchant_integrates_using_only_the_installations_docs(
     sandbox: Sandbox, terminals: Terminals, http: aiohttp.ClientSession
 ) -> None:
     began = time.monotonic()
     start = await _read(http, f"{_origin(sandbox)}/docs")
     quickstart = await _read(http, urljoin(_origin(sandbox), start.links["Quickstart"]))
-    played = await asyncio.to_thread(
+    entries = await asyncio.to_thread(
         lambda: list(play_page(terminals, quickstart.blocks, WITH_AN_INSTALLATION))
     )
-    languages = {entry.block.language for entry in played}
+    languages = {entry.block.language for entry in entries}
     assert languages == {"sh", "python", "typescript"}
-    for item in played:
+    for item in entries:
         print(f"{item.took_s:6.1f} s  {item.block.heading}: {item.block.text.splitlines()[0]}")
     elapsed_s = time.monotonic() - began
     print(f"{elapsed_s:6.1f} s  paid, received webhooks and refunded in Python and TypeScript")
@@ -114,9 +114,9 @@ async def test_a_merchant_integrates_with_nothing_but_the_docs_of_the_installati
 async def test_every_package_that_a_page_installs_is_served(
     sandbox: Sandbox, http: aiohttp.ClientSession
 ) -> None:
-    todo, pages = [f"{_origin(sandbox)}/docs"], dict[str, str]()
-    while todo:
-        url = todo.pop()
+    queue, pages = [f"{_origin(sandbox)}/docs"], dict[str, str]()
+    while queue:
+        url = queue.pop()
         async with http.get(url) as answer:
             assert answer.status == 200, url
             pages[url] = await answer.text()
@@ -124,7 +124,7 @@ async def test_every_package_that_a_page_installs_is_served(
         page.feed(pages[url])
         links = {urldefrag(urljoin(url, link)).url for link in page.links.values()}
         inside = {link for link in links if link.startswith(f"{_origin(sandbox)}/docs")}
-        todo += inside - {*pages, *todo}
+        queue += inside - {*pages, *queue}
     names = {name for text in pages.values() for name in _PACKAGE.findall(text)}
     assert len(names) >= 3
     for name in names:
@@ -141,4 +141,4 @@ async def _read(http: aiohttp.ClientSession, url: str) -> Page:
 
 
 def _origin(sandbox: Sandbox) -> str:
-    return sandbox.told["api_url"].removesuffix("/v1")
+    return sandbox.dev_json["api_url"].removesuffix("/v1")

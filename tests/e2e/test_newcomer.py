@@ -1,4 +1,4 @@
-"""README.md, followed exactly by a newcomer with only a clone."""
+"""Follow README.md exactly, like a newcomer with a fresh clone."""
 
 import asyncio
 import json
@@ -41,18 +41,18 @@ def checkout(folder: Path) -> Path:
 
 @pytest.fixture
 def ports() -> dict[str, str]:
-    """Ports of the README, and the free ports that replace them."""
+    """The ports in the README, and the free ports that replace them."""
     base, shop = free_port_base(), free_port()
-    written = {f"127.0.0.1:{8080 + number}": f"127.0.0.1:{base + number}" for number in range(4)}
-    return {**written, ":3000": f":{shop}", ", 3000)": f", {shop})"}
+    services = {f"127.0.0.1:{8080 + number}": f"127.0.0.1:{base + number}" for number in range(4)}
+    return {**services, ":3000": f":{shop}", ", 3000)": f", {shop})"}
 
 
 @pytest.fixture
 def terminals(folder: Path, checkout: Path, ports: dict[str, str]) -> Iterator[Terminals]:
     base = int(ports["127.0.0.1:8080"].partition(":")[2])
-    opened = Terminals(folder, checkout, ports, base)
-    yield opened
-    opened.close()
+    newcomer_terminals = Terminals(folder, checkout, ports, base)
+    yield newcomer_terminals
+    newcomer_terminals.close()
 
 
 async def test_a_newcomer_pays_verifies_a_webhook_and_refunds_in_ten_minutes(
@@ -107,7 +107,7 @@ async def _buy_a_book(readme: str, ports: dict[str, str], http: aiohttp.ClientSe
 
 
 def _check_output(output: str) -> str:
-    """Check what the script prints, and return the id of its payment."""
+    """Check the script's output, and return its payment id."""
     assert re.search(r"^redirect the buyer to http\S+/c/\S+$", output, re.MULTILINE), output
     assert re.search(r"^PAID$", output, re.MULTILINE), output
     assert re.search(r"^refund PENDING$", output, re.MULTILINE), output
@@ -116,9 +116,9 @@ def _check_output(output: str) -> str:
 
 
 async def _is_refunded(checkout: Path, http: aiohttp.ClientSession, payment_id: str) -> bool:
-    described: dict[str, Any] = json.loads((checkout / "var" / "dev.json").read_text())
-    headers = {"Authorization": f"Bearer {described['merchants'][0]['test']['api_key']}"}
-    url = f"{described['api_url']}/payments/{payment_id}"
+    description: dict[str, Any] = json.loads((checkout / "var" / "dev.json").read_text())
+    headers = {"Authorization": f"Bearer {description['merchants'][0]['test']['api_key']}"}
+    url = f"{description['api_url']}/payments/{payment_id}"
     async with http.get(url, headers=headers) as answer:
         return (await answer.json())["status"] == "PARTIALLY_REFUNDED"
 

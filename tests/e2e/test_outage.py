@@ -1,8 +1,8 @@
-"""A gateway fails for a minute while a hundred buyers select: nothing is lost or duplicated.
+"""Test a gateway outage of a minute during a hundred payments: nothing is lost or duplicated.
 
 The simulator, an API and a worker are real processes. A proxy in front of the simulator refuses
 connections, drops requests, and loses some responses. `OUTAGE_S` is the real duration of the
-outage. The service's clock runs faster, so that the outage always lasts a minute on its clock.
+outage. The service's clock runs faster, so that the outage lasts a minute on that clock.
 """
 
 import asyncio
@@ -36,10 +36,10 @@ from tests.support.world import World, free_port, make_world
 OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)
 SEED = int(os.environ.get("OUTAGE_SEED") or random.SystemRandom().randrange(10**9))
 BUYERS = 100
-SCALE = 60 / OUTAGE_S  # the service's clock and the simulator's delays
-PHASE_S = 1.5 / SCALE * 4  # a fault, then the next one
+SCALE = 60 / OUTAGE_S  # of the service's clock and the simulator's delays
+PHASE_S = 1.5 / SCALE * 4  # the duration of each fault
 GATEWAY_TIMEOUT_S = 1.0
-TTL_S = 20_000  # of the service's time: nobody is to run out of it
+TTL_S = 20_000  # on the service's clock; no payment expires
 ABSENT_S = 1_500
 RETRY_S = 0.2
 START_S = 60.0
@@ -49,24 +49,24 @@ FAULTS = (Fault.CUT, Fault.REFUSE, Fault.HANG)
 BUGS = ("bug", "step_failed")
 KEY, SECRET = "sim-key", "sim-secret"
 
-#: What buyers do, how many of them, and how their payments end.
+#: The number of buyers of each kind, and the final status of their payments.
 KINDS = {
-    "during": (60, "PAID"),  # come during the outage
-    "declined": (10, "FAILED"),  # as well, with a card that is no good
-    "before": (10, "PAID"),  # have selected before, and pay while it lasts
-    "change": (10, "PAID"),  # have selected before, and change their mind while it lasts
-    "both": (10, "PAID"),  # and their first card is taken after all, when they have changed
+    "during": (60, "PAID"),  # create and pay during the outage
+    "declined": (10, "FAILED"),  # like "during", but the card is declined
+    "before": (10, "PAID"),  # select before the outage, and pay during it
+    "change": (10, "PAID"),  # select before the outage, and change the method during it
+    "both": (10, "PAID"),  # like "change", but the first method is charged as well
 }
 
-#: What buyers are answered during an outage; the last, beyond those who may wait for one account.
-_AGAIN = {"PG_UPSTREAM_ERROR", "PG_NOT_AVAILABLE", "CONFLICT", "RATE_LIMITED"}
+#: Error codes during an outage. RATE_LIMITED means that too many buyers wait for the account.
+_RETRYABLE = {"PG_UPSTREAM_ERROR", "PG_NOT_AVAILABLE", "CONFLICT", "RATE_LIMITED"}
 
 pytestmark = [pytest.mark.e2e, pytest.mark.timeout(240 + 6 * OUTAGE_S), pytest.mark.full]
 
 
 @dataclass
 class Scene:
-    """The URLs of all participants."""
+    """The URLs of all participants, and the responses so far."""
 
     world: World
     http: aiohttp.ClientSession
@@ -77,16 +77,16 @@ class Scene:
     answers: Counter[tuple[int, str]] = field(default_factory=Counter)
     kinds: dict[UUID, str] = field(default_factory=dict)  # by payment
 
-    async def ask(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
+    async def call(self, method: str, path: str, body: Any = None) -> tuple[int, Any]:
         """Call the API as the merchant or a browser, and count the response."""
         headers = {"Authorization": f"Bearer {self.world.api_key}", "Idempotency-Key": str(uuid4())}
         async with self.http.request(method, self.api + path, json=body, headers=headers) as answer:
-            found = await answer.json()
-            self.answers[answer.status, found.get("code", "")] += 1
-            return answer.status, found
+            response = await answer.json()
+            self.answers[answer.status, response.get("code", "")] += 1
+            return answer.status, response
 
-    async def session_there(self, session_id: UUID) -> dict[str, Any]:
-        """Query the simulator for a session; return an empty result if it is unknown."""
+    async def read_gateway_session(self, session_id: UUID) -> dict[str, Any]:
+        """Query the simulator for a session; return an empty dictionary if it is unknown."""
         name = ids.format_id(ids.SESSION, session_id)
         headers = {"Authorization": f"Bearer {KEY}"}
         async with self.http.get(f"{self.simulator}/v1/sessions/{name}", headers=headers) as answer:
@@ -95,19 +95,21 @@ class Scene:
 
     def bugs(self) -> str:
         """Return the log lines of unexpected errors."""
-        lines = self.logged().splitlines()
+        lines = self.read_logs().splitlines()
         return "\n".join(line for line in lines if any(f'"event": "{bug}"' in line for bug in BUGS))
 
-    def logged(self) -> str:
+    def read_logs(self) -> str:
         return "".join(log.read_text() for log in self.folder.glob("service-*.log"))
 
 
 @contextmanager
-def process(folder: Path, name: str, words: list[str], more: dict[str, str]) -> Iterator[None]:
+def process(
+    folder: Path, name: str, words: list[str], environment: dict[str, str]
+) -> Iterator[None]:
     """Run a process while the block runs."""
     log = folder / f"{name}.log"
     with log.open("wb") as output:
-        running = processes.start(*words, env=os.environ | more, output=output)
+        running = processes.start(*words, env=os.environ | environment, output=output)
     try:
         yield
         assert running.poll() is None, log.read_text()
@@ -118,13 +120,13 @@ def process(folder: Path, name: str, words: list[str], more: dict[str, str]) -> 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """The API's URL, so that the simulator finds it."""
+    """Settings with the API's real URL, to which the simulator sends callbacks."""
     return settings.model_copy(update={"api_base": f"http://127.0.0.1:{free_port()}/v1"})
 
 
 @pytest.fixture
 async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
-    """The test's service; the simulator's accounts are for other processes."""
+    """The test's service. Only the separate processes use the simulator."""
     service = await open_service(settings, {"fake": gateway, "simulator": gateway})
     yield service
     await service.close()
@@ -136,11 +138,13 @@ async def scene(
 ) -> AsyncIterator[Scene]:
     port = free_port()
     simulator, api = f"http://127.0.0.1:{port}", settings.api_base
-    there = {
+    simulator_environment = {
         "SIM_ACCOUNTS": json.dumps([{"api_key": KEY, "signing_secret": SECRET}]),
         "SIM_TIME_SCALE": str(SCALE),
     }
-    here = variables_of(settings) | {"PAYINTENT_GATEWAY_TIMEOUT_S": str(GATEWAY_TIMEOUT_S)}
+    service_environment = variables_of(settings) | {
+        "PAYINTENT_GATEWAY_TIMEOUT_S": str(GATEWAY_TIMEOUT_S)
+    }
     words = [
         "payintent_sandbox.emulators.simulator",
         "--port",
@@ -153,22 +157,27 @@ async def scene(
         aiohttp.ClientSession(timeout=timeout, connector=aiohttp.TCPConnector(limit=0)) as http,
         faulty(simulator) as proxy,
     ):
-        world = await arranged(service, gateway, proxy.url)
+        world = await create_world(service, gateway, proxy.url)
         with (
-            process(tmp_path, "simulator", words, there),
+            process(tmp_path, "simulator", words, simulator_environment),
             process(
                 tmp_path,
                 "service-api",
                 ["payintent", "api", "--processes", "1", "--port", _port(api)],
-                here,
+                service_environment,
             ),
-            process(tmp_path, "service-worker", ["payintent", "worker", "--processes", "1"], here),
+            process(
+                tmp_path,
+                "service-worker",
+                ["payintent", "worker", "--processes", "1"],
+                service_environment,
+            ),
         ):
             for url in (f"{simulator}/healthz", api.replace("/v1", "/readyz")):
                 await wait_until(lambda url=url: is_well(http, url), f"{url} answers", START_S)
-            made = Scene(world, http, api, simulator, proxy, tmp_path)
-            yield made
-            print(made.bugs())
+            running_scene = Scene(world, http, api, simulator, proxy, tmp_path)
+            yield running_scene
+            print(running_scene.bugs())
 
 
 def _port(api: str) -> str:
@@ -183,8 +192,8 @@ async def is_well(http: aiohttp.ClientSession, url: str) -> bool:
         return False
 
 
-async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> World:
-    """A merchant with two methods at the simulator, and a faster clock."""
+async def create_world(service: Service, gateway: FakeGateway, base_url: str) -> World:
+    """Create a merchant with two methods at the simulator, and accelerate the clock."""
     world = await make_world(service, gateway)
     await auto_refund(world, on=True)
     account = await world.perform(
@@ -204,7 +213,7 @@ async def arranged(service: Service, gateway: FakeGateway, base_url: str) -> Wor
 
 
 async def set_clock(world: World, later_s: float) -> None:
-    """Make the service's clock run faster, starting this much later."""
+    """Accelerate the service's clock, and advance it by this many seconds."""
     [row] = await world.rows("SELECT clock() AS now, statement_timestamp() AS here")
     now, here = (f"timestamptz '{row[name].isoformat()}'" for name in ("now", "here"))
     await world.rows(
@@ -219,7 +228,7 @@ async def set_clock(world: World, later_s: float) -> None:
 
 async def create(scene: Scene, kind: str) -> dict[str, Any]:
     body = {"currency": "USD", "amount": "49.90", "payer_uid": kind, "expires_in": TTL_S}
-    status, payment = await scene.ask("POST", "/payments", body)
+    status, payment = await scene.call("POST", "/payments", body)
     assert status == 201, payment
     payment_id = ids.parse_id(ids.PAYMENT, payment["id"])
     assert payment_id is not None
@@ -231,14 +240,14 @@ async def select(scene: Scene, payment: dict[str, Any], number: int = 0) -> str:
     """Repeat a selection until it works; return the gateway's page."""
     path = f"/checkout/{payment['checkout_id']}/quotes"
     while True:
-        status, known = await scene.ask("GET", path)
-        assert status == 200, known
-        if known["quotes"]:
-            chosen = {"payment_method_id": known["quotes"][number]["payment_method_id"]}
-            status, answer = await scene.ask("POST", path, chosen)
+        status, response = await scene.call("GET", path)
+        assert status == 200, response
+        if response["quotes"]:
+            selection = {"payment_method_id": response["quotes"][number]["payment_method_id"]}
+            status, answer = await scene.call("POST", path, selection)
             if status == 200:
                 return answer["next_action"]["redirect"]["url"]
-            assert answer["code"] in _AGAIN, answer
+            assert answer["code"] in _RETRYABLE, answer
         await asyncio.sleep(RETRY_S)
 
 
@@ -247,14 +256,14 @@ async def pay(scene: Scene, page: str, card: str) -> None:
         assert answer.status == 303, await answer.text()
 
 
-async def live(scene: Scene, kind: str, begun: asyncio.Event, wait_s: float) -> None:
+async def run_payment(scene: Scene, kind: str, started: asyncio.Event, wait_s: float) -> None:
     """Run a payment from its creation to its buyer's last action."""
     early = kind in {"before", "change", "both"}
     payment = await create(scene, kind) if early else None
     page = await select(scene, payment) if payment else None
     if kind == "both" and page:
         await pay(scene, page, AFTER_CHANGE)
-    await begun.wait()
+    await started.wait()
     await asyncio.sleep(wait_s)
     payment = payment or await create(scene, kind)
     if kind in {"change", "both"}:
@@ -263,14 +272,16 @@ async def live(scene: Scene, kind: str, begun: asyncio.Event, wait_s: float) -> 
     await pay(scene, page, DECLINED if kind == "declined" else APPROVED)
 
 
-async def outage(scene: Scene, begun: asyncio.Event) -> None:
+async def outage(scene: Scene, started: asyncio.Event) -> None:
     """Make the gateway fail in changing ways."""
-    await wait_until(lambda: _have_selected(scene), "the early ones have selected", PATIENCE_S)
+    await wait_until(
+        lambda: _have_selected(scene), "the early buyers have selected a method", PATIENCE_S
+    )
     loop = asyncio.get_running_loop()
     end, number = loop.time() + OUTAGE_S, 0
     while loop.time() < end:
         async with scene.proxy.fault(FAULTS[number % len(FAULTS)]):
-            begun.set()
+            started.set()
             await asyncio.sleep(min(PHASE_S, max(0.0, end - loop.time())))
         number += 1
 
@@ -281,34 +292,38 @@ async def _have_selected(scene: Scene) -> bool:
     return len(rows) == early
 
 
-async def test_an_outage_of_the_gateway_loses_nothing_and_charges_nobody_twice(
+async def test_a_gateway_outage_loses_no_payment_and_charges_nobody_twice(
     scene: Scene,
 ) -> None:
     print(f"OUTAGE_SEED={SEED} OUTAGE_S={OUTAGE_S}")
-    chance, begun = random.Random(SEED), asyncio.Event()
+    rng, started = random.Random(SEED), asyncio.Event()
     async with asyncio.timeout(2 * PATIENCE_S), asyncio.TaskGroup() as tasks:
-        tasks.create_task(outage(scene, begun))
+        tasks.create_task(outage(scene, started))
         for kind, (count, _) in KINDS.items():
             for _ in range(count):
-                wait_s = chance.uniform(0, OUTAGE_S * 0.9)
-                tasks.create_task(live(scene, kind, begun, wait_s))
-    # What a gateway never heard of is believed to be nothing after ten minutes, for good reasons.
+                wait_s = rng.uniform(0, OUTAGE_S * 0.9)
+                tasks.create_task(run_payment(scene, kind, started, wait_s))
+    # If a gateway does not know a session, we accept that only after ten minutes.
     await set_clock(scene.world, ABSENT_S)
-    await wait_until(lambda: is_over(scene), "everything has come to its end", 2 * PATIENCE_S)
-    await wait_until(lambda: no_outage(scene), "the gateway is known to be back", PATIENCE_S)
+    await wait_until(
+        lambda: has_everything_ended(scene),
+        "all sessions, refunds and payments have ended",
+        2 * PATIENCE_S,
+    )
+    await wait_until(lambda: is_breaker_closed(scene), "the circuit breaker is closed", PATIENCE_S)
 
     print(f"answers {dict(scene.answers)}, disturbed {scene.proxy.disturbed}")
     assert len(scene.kinds) == BUYERS
     assert {pair for pair in scene.answers if pair[0] >= 500} <= {(502, "PG_UPSTREAM_ERROR")}
     assert scene.proxy.disturbed > 0
     assert scene.bugs() == ""
-    assert "gateway_down" in scene.logged()
-    assert "gateway_back" in scene.logged()
-    await every_payment_is_where_it_must_be(scene)
-    await the_books_agree(scene)
+    assert "gateway_down" in scene.read_logs()
+    assert "gateway_back" in scene.read_logs()
+    await check_payments(scene)
+    await check_captures(scene)
 
 
-async def is_over(scene: Scene) -> bool:
+async def has_everything_ended(scene: Scene) -> bool:
     """Return whether all sessions, refunds and payments have ended."""
     [row] = await scene.world.rows(
         """
@@ -321,8 +336,8 @@ async def is_over(scene: Scene) -> bool:
     return row["left"] == 0 and row["surplus"] == KINDS["both"][0]
 
 
-async def no_outage(scene: Scene) -> bool:
-    """Return whether the breaker is closed, which needs a buyer's request."""
+async def is_breaker_closed(scene: Scene) -> bool:
+    """Return whether the breaker is closed. If it is open, send a request that can close it."""
     if await scene.world.rows("SELECT 1 FROM gateway_outage"):
         payment = await create(scene, "afterwards")
         del scene.kinds[max(scene.kinds)]
@@ -331,7 +346,7 @@ async def no_outage(scene: Scene) -> bool:
     return True
 
 
-async def every_payment_is_where_it_must_be(scene: Scene) -> None:
+async def check_payments(scene: Scene) -> None:
     for payment_id, kind in scene.kinds.items():
         [row] = await scene.world.rows(
             """
@@ -352,7 +367,7 @@ async def every_payment_is_where_it_must_be(scene: Scene) -> None:
         assert row["refunded_amount"] == 0
 
 
-async def the_books_agree(scene: Scene) -> None:
+async def check_captures(scene: Scene) -> None:
     """Compare the simulator's data with ours, session by session."""
     rows = await scene.world.rows(
         """
@@ -364,19 +379,21 @@ async def the_books_agree(scene: Scene) -> None:
         list(scene.kinds),
     )
     assert len({row["id"] for row in rows}) == len(rows), "a session with two captures"
-    kept: Counter[UUID] = Counter()
+    net_amounts: Counter[UUID] = Counter()
     for row in rows:
-        there = await scene.session_there(row["id"])
-        capture = there.get("capture")
-        assert there.get("status") not in {"open", "authorising"}, "somebody could still pay it"
+        gateway_session = await scene.read_gateway_session(row["id"])
+        capture = gateway_session.get("capture")
+        assert gateway_session.get("status") not in {"open", "authorising"}, (
+            "the session can still be paid"
+        )
         if capture is None:
-            assert row["reference"] is None, "a capture that nobody took"
+            assert row["reference"] is None, "a capture that the gateway does not know"
             continue
-        assert row["reference"] == capture["id"], "a capture that nobody knows"
+        assert row["reference"] == capture["id"], "a capture that is not stored"
         assert int(row["amount_minor"]) == capture["amount_minor"] == AMOUNT_MINOR
         assert int(row["refunded_minor"]) == capture["refunded_minor"]
         assert capture["refunded_minor"] == (0 if row["credited"] else AMOUNT_MINOR)
-        kept[row["payment_id"]] += AMOUNT_MINOR - capture["refunded_minor"]
-    charged = {one for one, kind in scene.kinds.items() if KINDS[kind][1] == "PAID"}
-    assert kept.keys() == charged
-    assert set(kept.values()) == {AMOUNT_MINOR}, "somebody paid twice"
+        net_amounts[row["payment_id"]] += AMOUNT_MINOR - capture["refunded_minor"]
+    charged = {payment_id for payment_id, kind in scene.kinds.items() if KINDS[kind][1] == "PAID"}
+    assert net_amounts.keys() == charged
+    assert set(net_amounts.values()) == {AMOUNT_MINOR}, "a buyer was charged twice"

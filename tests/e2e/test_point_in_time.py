@@ -1,4 +1,4 @@
-"""Point-in-time recovery with the commands in docs/operate/backup.md: base backup and WAL."""
+"""Test point-in-time recovery with the commands in docs/operate/backup.md."""
 
 import os
 import shutil
@@ -26,10 +26,10 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 @pytest.fixture
 def folder() -> Iterator[Path]:
-    made = Path(tempfile.mkdtemp(prefix="payintent-drill-", dir=memory_folder()))
-    made.chmod(0o711)  # so that the server's own user can reach its data
-    yield made
-    shutil.rmtree(made, ignore_errors=True)
+    root = Path(tempfile.mkdtemp(prefix="payintent-drill-", dir=memory_folder()))
+    root.chmod(0o711)  # so that the server's system user can reach its data
+    yield root
+    shutil.rmtree(root, ignore_errors=True)
 
 
 @pytest.fixture
@@ -40,7 +40,7 @@ def archiving(folder: Path) -> Iterator[Postgres]:
     server.start()
     server.stop()
     (folder / "wal").mkdir()
-    _give(folder / "wal", data)
+    _change_owner(folder / "wal", data)
     files = blocks(page("docs/operate/backup.md"), "ini")
     [lines] = [lines for lines in files if "archive_command" in lines]
     with (data / "postgresql.conf").open("a") as file:
@@ -50,13 +50,13 @@ def archiving(folder: Path) -> Iterator[Postgres]:
     server.stop()
 
 
-def _give(path: Path, like: Path) -> None:
+def _change_owner(path: Path, like: Path) -> None:
     """Change a folder's owner to the database server's user, as a restore by root requires."""
     if os.geteuid() == 0:
         subprocess.run(["chown", "-R", f"--reference={like}", str(path)], check=True)
 
 
-async def test_the_database_goes_back_to_a_moment_between_two_payments(
+async def test_the_database_is_restored_to_a_moment_between_two_payments(
     archiving: Postgres, folder: Path, settings: Settings, gateway: FakeGateway
 ) -> None:
     url = archiving.url()
@@ -70,44 +70,44 @@ async def test_the_database_goes_back_to_a_moment_between_two_payments(
         before = await world.create()
         [row] = await world.rows("SELECT clock_timestamp()::text AS moment")
         after = await world.create()
-        await _archived(world, folder / "wal")
+        await _archive_segment(world, folder / "wal")
     finally:
         await service.close()
     archiving.stop()
 
     second = folder / "second"
     second.mkdir()
-    places = {"BASE": folder / "base", "DATA": second / "data", "WAL": folder / "wal"}
+    paths = {"BASE": folder / "base", "DATA": second / "data", "WAL": folder / "wal"}
     drill.run(
         "point-in-time recovery",
         folder,
         url,
         MOMENT=row["moment"],
-        **{name: str(path) for name, path in places.items()},
+        **{name: str(path) for name, path in paths.items()},
     )
-    _give(second / "data", folder / "first" / "data")
-    # The roles of that moment came along, so their passwords did too.
+    _change_owner(second / "data", folder / "first" / "data")
+    # The restored roles have their old passwords.
     shutil.copy(folder / "first" / "postgres.password", second)
-    assert await _payments(Postgres(second / "data", durable=False)) == {before.id}
+    assert await _list_payments(Postgres(second / "data", durable=False)) == {before.id}
     assert before.id != after.id
 
 
-async def _archived(world: World, wal: Path) -> None:
+async def _archive_segment(world: World, wal: Path) -> None:
     """Finish the current WAL segment, and wait until it is archived."""
     [row] = await world.rows("SELECT pg_walfile_name(pg_current_wal_lsn()) AS name")
     await world.rows("SELECT pg_switch_wal()")
     await wait_until((wal / row["name"]).exists, "the segment is archived", drill.PATIENCE_S)
 
 
-async def _payments(server: Postgres) -> set[object]:
-    """Start a server that recovers, wait for the recovery, and read its payments."""
+async def _list_payments(server: Postgres) -> set[object]:
+    """Start a recovering server, wait until the recovery has finished, and read the payments."""
     connection = await asyncpg.connect(server.start())
 
-    async def recovered() -> bool:
+    async def has_recovered() -> bool:
         return not await connection.fetchval("SELECT pg_is_in_recovery()")
 
     try:
-        await wait_until(recovered, "the database is at its moment", drill.PATIENCE_S)
+        await wait_until(has_recovered, "the recovery has finished", drill.PATIENCE_S)
         return {row["id"] for row in await connection.fetch("SELECT id FROM payment")}
     finally:
         await connection.close()

@@ -1,4 +1,4 @@
-"""docs/integrate/portal.md, followed exactly from an invitation to verified webhooks."""
+"""Follow docs/integrate/portal.md exactly, from an invitation to verified webhooks."""
 
 import asyncio
 import json
@@ -36,34 +36,34 @@ class Engineer:
         self.link = link
         self.page = page
         port = free_port()
-        self.replaced = {
-            "https://pay.example.com": sandbox.told["api_url"].removesuffix("/v1"),
+        self.replacements = {
+            "https://pay.example.com": sandbox.dev_json["api_url"].removesuffix("/v1"),
             "https://shop.example.com": f"http://127.0.0.1:{port}",
             ", 3000)": f", {port})",
         }
         (folder / "engineer").mkdir()
         self.terminals = Terminals(
-            folder, folder / "engineer", self.replaced, sandbox.port_base, {"2": "ready"}
+            folder, folder / "engineer", self.replacements, sandbox.port_base, {"2": "ready"}
         )
 
     async def play(self, part: str) -> None:
-        """Do a numbered step in the browser, or run a block."""
+        """Execute a numbered step in the browser, or a block in a terminal."""
         if part.startswith("```"):
             [block] = read_blocks(part)
-            self._type(block)
+            self._enter_block(block)
         elif "Open the link in the invitation" in part:
             await self.page.goto(self.link)
         elif match := _COPY.search(part):
             secret = self.page.locator("dl.secrets div", has_text=match[1]).locator("code")
-            self.replaced[_PLACEHOLDERS[match[1]]] = await secret.inner_text()
+            self.replacements[_PLACEHOLDERS[match[1]]] = await secret.inner_text()
         elif match := _ENTER.search(part):
             await self.page.get_by_label(match[2]).fill(self._replace(match[1]))
         else:
             match = _SELECT.search(part)
             assert match is not None, part
-            await self._select(*match.groups())
+            await self._select_by_name(*match.groups())
 
-    def _type(self, block: Block) -> None:
+    def _enter_block(self, block: Block) -> None:
         if match := _FILE.match(block.text):
             self.terminals.write(match[1], block.text)
         else:
@@ -77,14 +77,14 @@ class Engineer:
             while len(_VERIFIED.findall(self.terminals.output("2"))) < count:
                 await asyncio.sleep(0.05)
 
-    async def _select(self, name: str, shown: str | None) -> None:
-        if shown is None:
+    async def _select_by_name(self, name: str, heading: str | None) -> None:
+        if heading is None:
             await self._find(name).click()
             return
-        found = self.page.locator("h1", has_text=shown)
+        heading_locator = self.page.locator("h1", has_text=heading)
         await expect(self.page.locator("h1")).to_be_visible()
         for _ in range(int(PATIENCE_S)):
-            if await found.count():
+            if await heading_locator.count():
                 return
             await self._find(name).click()
             await self.page.wait_for_timeout(300)
@@ -95,7 +95,7 @@ class Engineer:
         return button.or_(self.page.get_by_role("link", name=name, exact=True)).first
 
     def _replace(self, text: str) -> str:
-        for placeholder, value in self.replaced.items():
+        for placeholder, value in self.replacements.items():
             text = text.replace(placeholder, value)
         return text
 
@@ -110,7 +110,7 @@ def sandbox() -> Iterator[Sandbox]:
 async def test_an_invitation_leads_to_verified_webhooks_without_the_operator(
     sandbox: Sandbox, tmp_path: Path, has_scripts: bool
 ) -> None:
-    """No operator acts after the invitation."""
+
     created = json.loads(sandbox.command("merchant", "create", "--name", "Nimbus", "--json"))
     merchant_id = str(created["id"])
     invite = ("merchant", "invite", merchant_id, "dee@nimbus.example", "--role", "developer")

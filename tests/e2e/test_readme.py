@@ -34,11 +34,11 @@ def _run_script(sandbox: Sandbox, script: Path) -> str:
     port = free_port()
     script.write_text(text.replace(", 3000)", f", {port})"))
     sandbox.command("merchant", "set-callback-url", "3", f"http://127.0.0.1:{port}/")
-    test_side = sandbox.told["merchants"][0]["test"]
+    test_side = sandbox.dev_json["merchants"][0]["test"]
     environment = {
         "PAYINTENT_API_KEY": test_side["api_key"],
         "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
-        "PAYINTENT_URL": sandbox.told["api_url"].removesuffix("/v1"),
+        "PAYINTENT_URL": sandbox.dev_json["api_url"].removesuffix("/v1"),
         "PYTHONPATH": str(installed()),
     }
     process = subprocess.run(

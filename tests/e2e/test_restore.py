@@ -1,7 +1,6 @@
 """Restore an older state into a new cluster, as `docs/operate/runbook.md` describes.
 
-The restored database lacks later events, which a gateway, a chain and a merchant still know. The
-data that is recovered automatically and the operator's first steps match the page.
+The restored database lacks later events, but the gateway and the chain still have them.
 """
 
 import asyncio
@@ -51,7 +50,7 @@ pytestmark = [pytest.mark.e2e, pytest.mark.full]
 
 _TOTAL = 159_000  # 1590.00 THB
 _DAY_S = 86_400
-_INQUIRED_WITHIN_S = 3_700.0  # a session that is open is asked about every hour
+_INQUIRED_WITHIN_S = 3_700.0  # the service inquires about open sessions every hour
 
 
 class RememberingGateway(FakeGateway):
@@ -59,28 +58,28 @@ class RememberingGateway(FakeGateway):
 
     def __init__(self) -> None:
         super().__init__()
-        self.taken: dict[UUID, SessionReport] = {}
-        self.given_back: list[UUID] = []
+        self.captures: dict[UUID, SessionReport] = {}
+        self.refunds: list[UUID] = []
 
-    def take(self, session_id: UUID) -> SessionReport:
+    def capture(self, session_id: UUID) -> SessionReport:
         """Capture a buyer's money."""
-        self.taken[session_id] = captured(_TOTAL, reference=f"cap-{session_id}")
-        return self.taken[session_id]
+        self.captures[session_id] = captured(_TOTAL, reference=f"cap-{session_id}")
+        return self.captures[session_id]
 
     async def inquire(self, account: GatewayAccount, session: GatewaySessionRef) -> SessionReport:
-        return self.taken.get(
+        return self.captures.get(
             session.session_id, SessionReport(state=GatewaySessionState.AUTHORISING)
         )
 
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundReport:
-        self.given_back.append(request.refund_id)
+        self.refunds.append(request.refund_id)
         return RefundReport(state=GatewayRefundState.DONE)
 
     async def inquire_refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport:
-        done = request.refund_id in self.given_back
-        return RefundReport(state=GatewayRefundState.DONE if done else GatewayRefundState.ABSENT)
+        is_done = request.refund_id in self.refunds
+        return RefundReport(state=GatewayRefundState.DONE if is_done else GatewayRefundState.ABSENT)
 
 
 @pytest.fixture
@@ -103,9 +102,9 @@ async def ground(world: World, chain_url: str) -> AsyncIterator[ChainWorld]:
 
 @pytest.fixture
 def new_cluster() -> Iterator[Postgres]:
-    """A server without our data, as on a new host."""
+    """An empty database server, as on a new host."""
     folder = Path(tempfile.mkdtemp(prefix="payintent-restore-", dir=memory_folder()))
-    folder.chmod(0o711)  # so that the server's own user can reach its data
+    folder.chmod(0o711)  # so that the server's system user can reach its data
     server = Postgres(folder / "data", durable=False)
     server.start()
     yield server
@@ -115,28 +114,28 @@ def new_cluster() -> Iterator[Postgres]:
 
 @dataclass
 class Moment:
-    """The contents of the dumped database, and the events right afterwards."""
+    """The payments in the dump, and the events that follow it."""
 
     ground: ChainWorld
     gateway: RememberingGateway
-    at_gateway: Payment  # its buyer is at the gateway
-    waiting: Payment  # its buyer has not chosen yet
-    on_chain: Payment  # its buyer has not sent anything yet
+    at_gateway: Payment  # the buyer is on the gateway's page
+    waiting: Payment  # the buyer has not selected a method
+    on_chain: Payment  # the buyer has not sent a transfer
     undecided: Payment
     refunded: Payment
     refund: Refund  # not sent yet
 
-    async def go_on(self) -> None:
-        """Create all events that the restored database lacks."""
+    async def create_later_events(self) -> None:
+        """Create the events that the restored database will lack."""
         world, ground = self.ground.world, self.ground
         session_id = (await world.read(self.at_gateway)).payment.session_id
         assert session_id is not None
-        await world.report(self.at_gateway, session_id, self.gateway.take(session_id))
+        await world.report(self.at_gateway, session_id, self.gateway.capture(session_id))
         self.lost_session = (await world.select(self.waiting)).session.id
-        lost = self.gateway.take(self.lost_session)
-        await world.report(self.waiting, self.lost_session, lost)
+        lost_report = self.gateway.capture(self.lost_session)
+        await world.report(self.waiting, self.lost_session, lost_report)
         assert await work(world) == 1
-        assert self.gateway.given_back == [self.refund.id]
+        assert self.gateway.refunds == [self.refund.id]
         await self._pay_on_chain()
         await ground.final()
         for payment in (self.at_gateway, self.waiting, self.on_chain, self.undecided):
@@ -145,11 +144,11 @@ class Moment:
 
     async def _pay_on_chain(self) -> None:
         world, ground = self.ground.world, self.ground
-        known = (await world.read(self.on_chain)).session
-        assert known is not None
-        await ground.pay(known)
-        chosen = await world.select(self.undecided, ground.methods["USDT"])
-        await ground.pay(chosen.session)
+        session = (await world.read(self.on_chain)).session
+        assert session is not None
+        await ground.pay(session)
+        selection = await world.select(self.undecided, ground.methods["USDT"])
+        await ground.pay(selection.session)
 
     async def key_id(self, world: World) -> str:
         [key] = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
@@ -187,14 +186,14 @@ async def working(service: Service) -> AsyncIterator[None]:
         await loops
 
 
-async def test_after_a_restore_all_money_is_a_payment_or_a_case_and_no_refund_is_sent_twice(
+async def test_after_a_restore_all_money_is_assigned_and_no_refund_is_sent_twice(
     moment: Moment, new_cluster: Postgres, settings: Settings, chain_url: str, tmp_path: Path
 ) -> None:
     drill.run("dump", tmp_path, settings.database_url)
-    await moment.go_on()
+    await moment.create_later_events()
     server = new_cluster.url()
     drill.run("restore", tmp_path, server, RESTORED="restored")
-    restored = settings.model_copy(
+    restored_settings = settings.model_copy(
         update={
             "database_url": urlunsplit(urlsplit(server)._replace(path="/restored")),
             "rpc_native": SecretStr(chain_url),
@@ -202,48 +201,48 @@ async def test_after_a_restore_all_money_is_a_payment_or_a_case_and_no_refund_is
             "chain_poll_s": 0.1,
         }
     )
-    async with contract_service(restored, moment.gateway) as service:
-        back = replace(moment.ground.world, service=service)
-        await _as_it_was(back, moment)
-        await back.perform(RevokeApiKey(public_id=await moment.key_id(back)))
-        assert (await back.perform(CheckQueuedRefunds())).refunds == 1
-        await back.move_clock(_INQUIRED_WITHIN_S)
-        async with serving_api(service.settings, back) as api, working(service):
-            await _comes_back_by_itself(back, moment)
-            await _is_told_of_a_session_it_lost(api, moment)
-            await _goes_back_from_its_case(back, moment)
-            await _all_money_is_known(back, moment)
+    async with contract_service(restored_settings, moment.gateway) as service:
+        restored_world = replace(moment.ground.world, service=service)
+        await _check_restored_state(restored_world, moment)
+        await restored_world.perform(RevokeApiKey(public_id=await moment.key_id(restored_world)))
+        assert (await restored_world.perform(CheckQueuedRefunds())).refunds == 1
+        await restored_world.move_clock(_INQUIRED_WITHIN_S)
+        async with serving_api(service.settings, restored_world) as api, working(service):
+            await _check_automatic_recovery(restored_world, moment)
+            await _check_lost_sessions(api, moment)
+            await _check_refund_of_case(restored_world, moment)
+            await _check_all_captures(restored_world, moment)
 
 
-async def _as_it_was(back: World, moment: Moment) -> None:
+async def _check_restored_state(restored_world: World, moment: Moment) -> None:
     """Check that the restored database lacks the later events."""
-    assert await back.status(moment.at_gateway) == "PROCESSING"
-    assert await back.status(moment.on_chain) == "PROCESSING"
-    assert await back.status(moment.waiting) == "PENDING"
-    assert await back.status(moment.undecided) == "PENDING"
-    assert (await kept(back, moment.refund)).step == "queued"
-    [key] = await back.perform(ListApiKeys(merchant_id=back.merchant_id))
+    assert await restored_world.status(moment.at_gateway) == "PROCESSING"
+    assert await restored_world.status(moment.on_chain) == "PROCESSING"
+    assert await restored_world.status(moment.waiting) == "PENDING"
+    assert await restored_world.status(moment.undecided) == "PENDING"
+    assert (await kept(restored_world, moment.refund)).step == "queued"
+    [key] = await restored_world.perform(ListApiKeys(merchant_id=restored_world.merchant_id))
     assert key.revoked_at is None
 
 
-async def _comes_back_by_itself(back: World, moment: Moment) -> None:
-    async def paid_again() -> bool:
+async def _check_automatic_recovery(restored_world: World, moment: Moment) -> None:
+    async def are_paid() -> bool:
         both = (moment.at_gateway, moment.on_chain)
-        return [await back.status(payment) for payment in both] == ["PAID", "PAID"]
+        return [await restored_world.status(payment) for payment in both] == ["PAID", "PAID"]
 
-    async def refund_ended() -> bool:
-        return (await kept(back, moment.refund)).status == "SUCCEEDED"
+    async def is_refund_done() -> bool:
+        return (await kept(restored_world, moment.refund)).status == "SUCCEEDED"
 
-    await wait_until(paid_again, "sessions that are known are paid again")
-    await wait_until(refund_ended, "the refund is known to be done")
-    assert moment.gateway.given_back == [moment.refund.id], "the buyer has it twice"
-    assert await back.status(moment.refunded) == "REFUNDED"
+    await wait_until(are_paid, "payments with known sessions are paid")
+    await wait_until(is_refund_done, "the refund succeeds")
+    assert moment.gateway.refunds == [moment.refund.id], "the refund was sent twice"
+    assert await restored_world.status(moment.refunded) == "REFUNDED"
 
 
-async def _is_told_of_a_session_it_lost(api: Api, moment: Moment) -> None:
-    """The gateway sends its callbacks again, and the chain's logs are read again."""
+async def _check_lost_sessions(api: Api, moment: Moment) -> None:
+    """Check that money of lost sessions opens cases, after a callback and a chain scan."""
     world, session_id = api.world, moment.lost_session
-    money = msgspec.to_builtins(moment.gateway.taken[session_id])
+    money = msgspec.to_builtins(moment.gateway.captures[session_id])
     answer = await api.send(
         "POST",
         f"/v1/callbacks/fake/{world.account_id}",
@@ -252,42 +251,46 @@ async def _is_told_of_a_session_it_lost(api: Api, moment: Moment) -> None:
     )
     assert answer.status == 200
 
-    async def two_cases() -> bool:
+    async def has_two_cases() -> bool:
         rows = await world.rows("SELECT kind FROM money_case WHERE status = 'OPEN'")
         return [row["kind"] for row in rows] == ["UNKNOWN_REFERENCE", "UNKNOWN_REFERENCE"]
 
-    await wait_until(two_cases, "money of lost sessions is a case each")
+    await wait_until(has_two_cases, "each lost session has a case")
     assert await world.status(moment.waiting) == "PENDING"
     assert await world.status(moment.undecided) == "PENDING"
 
 
-async def _goes_back_from_its_case(back: World, moment: Moment) -> None:
-    [row] = await back.rows(
+async def _check_refund_of_case(restored_world: World, moment: Moment) -> None:
+    [row] = await restored_world.rows(
         """
         SELECT m.id
         FROM money_case m
         JOIN capture c ON c.id = m.capture_id
         WHERE c.account_id = $1
         """,
-        back.account_id,
+        restored_world.account_id,
     )
     case_id = ids.format_id(ids.CASE, row["id"])
-    await back.perform(ResolveCase(case_id=case_id, resolution="refund", note="paid again since"))
+    await restored_world.perform(
+        ResolveCase(case_id=case_id, resolution="refund", note="paid again since")
+    )
 
-    async def given_back() -> bool:
-        rows = await back.rows("SELECT status FROM money_case WHERE id = $1", row["id"])
+    async def is_refunded() -> bool:
+        rows = await restored_world.rows("SELECT status FROM money_case WHERE id = $1", row["id"])
         return rows[0]["status"] == "REFUNDED"
 
-    await wait_until(given_back, "the money of a lost session goes back from its case")
-    assert len(moment.gateway.given_back) == 2
+    await wait_until(is_refunded, "the case is refunded")
+    assert len(moment.gateway.refunds) == 2
 
 
-async def _all_money_is_known(back: World, moment: Moment) -> None:
-    """Compare the money at the gateway and on the chain with the restored database."""
-    rows = await back.rows("SELECT reference FROM capture WHERE account_id = $1", back.account_id)
-    there = {f"cap-{session_id}" for session_id in moment.gateway.taken}
+async def _check_all_captures(restored_world: World, moment: Moment) -> None:
+    """Compare the captures at the gateway and on the chain with the restored database."""
+    rows = await restored_world.rows(
+        "SELECT reference FROM capture WHERE account_id = $1", restored_world.account_id
+    )
+    there = {f"cap-{session_id}" for session_id in moment.gateway.captures}
     assert {row["reference"] for row in rows} == there | {f"cap-{moment.refunded.id}"}
-    logs = await back.rows(
+    logs = await restored_world.rows(
         """
         SELECT r.disposition
         FROM chain_receipt r

@@ -1,4 +1,4 @@
-"""The core of the service, with processes that use the roles in docs/operate/install.md."""
+"""Test payments, webhooks and refunds with the database roles in docs/operate/install.md."""
 
 import json
 from collections.abc import AsyncIterator
@@ -29,7 +29,7 @@ KEY, SECRET = "sim-key", "sim-secret"
 
 
 class Scene:
-    """A service with a role for each process, its merchant, and an owner connection."""
+    """A service with a database role for each process, and its merchant."""
 
     def __init__(
         self, urls: dict[str, str], settings: Settings, folder: Path, receiver: Receiver
@@ -45,19 +45,19 @@ class Scene:
     def as_role(self, role: str) -> Settings:
         return self.settings.model_copy(update={"database_url": self.urls[role]})
 
-    async def ask(self, method: str, path: str, body: Any = None) -> Any:
+    async def call(self, method: str, path: str, body: Any = None) -> Any:
         headers = {
             "Authorization": f"Bearer {self.merchant.api_key}",
             "Idempotency-Key": str(uuid4()),
         }
         url = self.settings.api_base + path
         async with self.http.request(method, url, json=body, headers=headers) as answer:
-            found = await answer.json()
-            assert answer.status < 300, found
-            return found
+            result = await answer.json()
+            assert answer.status < 300, result
+            return result
 
-    async def arrange(self) -> None:
-        """Add an account and a merchant, as an operator does at a terminal."""
+    async def create_merchant(self) -> None:
+        """Add an account and a merchant, as an operator does with the CLI."""
         service = await open_service(self.as_role("payintent_api"))
         try:
             credentials = {"api_key": KEY, "signing_secret": SECRET}
@@ -73,8 +73,8 @@ class Scene:
             await service.close()
         self.receiver.secret = self.merchant.callback_secret
 
-    async def later(self, seconds: int) -> None:
-        """Advance the clock, which only its owner can do."""
+    async def move_clock(self, seconds: int) -> None:
+        """Advance the clock with the owner role, which the other roles cannot do."""
         connection = await asyncpg.connect(self.urls[OWNER])
         await connection.execute(
             "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN "
@@ -89,11 +89,11 @@ async def scene(tmp_path: Path, server_url: str, settings: Settings) -> AsyncIte
     receiver = Receiver()
     async with AsyncExitStack() as stack:
         urls = await stack.enter_async_context(database_with_roles(server_url))
-        moved = {"api_base": f"http://127.0.0.1:{port}/v1"}
-        scene = Scene(urls, settings.model_copy(update=moved), tmp_path, receiver)
+        changes = {"api_base": f"http://127.0.0.1:{port}/v1"}
+        scene = Scene(urls, settings.model_copy(update=changes), tmp_path, receiver)
         await receiver.start()
         stack.push_async_callback(receiver.stop)
-        await scene.arrange()
+        await scene.create_merchant()
         scene.http = await stack.enter_async_context(aiohttp.ClientSession())
         simulator = ["--port", scene.simulator.rpartition(":")[2], "--public-url", scene.simulator]
         accounts = json.dumps([{"api_key": KEY, "signing_secret": SECRET}])
@@ -120,46 +120,47 @@ async def scene(tmp_path: Path, server_url: str, settings: Settings) -> AsyncIte
         yield scene
 
 
-async def test_payments_are_made_paid_told_and_refunded_by_processes_of_these_roles(
+async def test_processes_with_these_roles_handle_payments_webhooks_and_refunds(
     scene: Scene,
 ) -> None:
     order = {"currency": "USD", "amount": "49.90", "payer_uid": "buyer-1", "expires_in": 3600}
-    paid, left = [await scene.ask("POST", "/payments", order) for _ in range(2)]
+    paid, unpaid = [await scene.call("POST", "/payments", order) for _ in range(2)]
     path = f"/checkout/{paid['checkout_id']}/quotes"
-    [quote, *_] = (await scene.ask("GET", path))["quotes"]
-    chosen = await scene.ask("POST", path, {"payment_method_id": quote["payment_method_id"]})
-    page = chosen["next_action"]["redirect"]["url"]
+    [quote, *_] = (await scene.call("GET", path))["quotes"]
+    selection = await scene.call("POST", path, {"payment_method_id": quote["payment_method_id"]})
+    page = selection["next_action"]["redirect"]["url"]
     async with scene.http.post(page, data={"card": APPROVED}, allow_redirects=False) as answer:
         assert answer.status == 303
     await wait_until(
-        lambda: _told(scene, {paid["id"]: "payment.completed"}), "the shop hears of it"
+        lambda: _has_received(scene, {paid["id"]: "payment.completed"}),
+        "the shop receives the webhook",
     )
 
-    refund = await scene.ask("POST", f"/payments/{paid['id']}/refunds", {"amount": "9.90"})
-    await wait_until(lambda: _refunded(scene, refund["id"]), "the refund is given")
+    refund = await scene.call("POST", f"/payments/{paid['id']}/refunds", {"amount": "9.90"})
+    await wait_until(lambda: _is_refunded(scene, refund["id"]), "the refund succeeds")
 
-    await scene.later(7200)
-    everything = {paid["id"]: "payment.completed", left["id"]: "payment.expired"}
-    await wait_until(lambda: _told(scene, everything), "the other one expires")
+    await scene.move_clock(7200)
+    all_events = {paid["id"]: "payment.completed", unpaid["id"]: "payment.expired"}
+    await wait_until(lambda: _has_received(scene, all_events), "the unpaid payment expires")
 
-    [entry, *_] = json.loads(_command(scene, "payintent_api", "audit", "list", "--json"))
+    [entry, *_] = json.loads(_run_command(scene, "payintent_api", "audit", "list", "--json"))
     assert entry["action"] == "merchant.create"
-    logged = "".join((scene.folder / f"{name}.log").read_text() for name in ("api", "worker"))
-    assert "permission denied" not in logged
-    assert "_failed" not in logged
-    assert '"event": "bug"' not in logged
+    logs = "".join((scene.folder / f"{name}.log").read_text() for name in ("api", "worker"))
+    assert "permission denied" not in logs
+    assert "_failed" not in logs
+    assert '"event": "bug"' not in logs
 
 
-async def _told(scene: Scene, events: dict[str, str]) -> bool:
+async def _has_received(scene: Scene, events: dict[str, str]) -> bool:
     return {delivery.payment_id: delivery.type for delivery in scene.receiver.deliveries} == events
 
 
-async def _refunded(scene: Scene, refund_id: str) -> bool:
-    found = await scene.ask("GET", f"/refunds/{refund_id}")
-    return found["status"] == "SUCCEEDED"
+async def _is_refunded(scene: Scene, refund_id: str) -> bool:
+    refund = await scene.call("GET", f"/refunds/{refund_id}")
+    return refund["status"] == "SUCCEEDED"
 
 
-def _command(scene: Scene, role: str, *words: str) -> str:
-    done = command(scene.as_role(role), *words)
-    assert done.returncode == 0, done.stderr
-    return done.stdout
+def _run_command(scene: Scene, role: str, *words: str) -> str:
+    result = command(scene.as_role(role), *words)
+    assert result.returncode == 0, result.stderr
+    return result.stdout

@@ -1,4 +1,4 @@
-"""A rolling restart behind deploy/nginx.conf loses no request."""
+"""Test a rolling restart behind deploy/nginx.conf under load."""
 
 from pathlib import Path
 
@@ -19,14 +19,16 @@ from tests.support.world import World, free_port
 pytestmark = pytest.mark.full
 
 _PER_S = 30.0
-_REQUESTS_MAX = 3_000  # for a machine on which a restart takes a minute
+_REQUESTS_MAX = 3_000  # enough if a restart takes a minute on a slow machine
 _RESTARTS = 2
 
 
 async def test_a_rolling_restart_loses_no_request(
     settings: Settings, world: World, tmp_path: Path
 ) -> None:
-    await add_simulator_method(settings, world.merchant_id)  # the fake gateway lives in the test
+    await add_simulator_method(
+        settings, world.merchant_id
+    )  # other processes cannot use the fake gateway
     environment = variables_of(settings) | {"PAYINTENT_DRAIN_S": "3"}
     ports = free_port(), free_port()
     programs = [
@@ -35,14 +37,14 @@ async def test_a_rolling_restart_loses_no_request(
     try:
         for program in programs:
             await program.start()
-        async with run_proxy(*ports, folder=tmp_path) as (base, trusting):
-            target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
+        async with run_proxy(*ports, folder=tmp_path) as (base, tls_context):
+            target = Target("127.0.0.1", int(base.rpartition(":")[2]), tls_context, NAME)
             load = Load(target, world.api_key, _PER_S, _REQUESTS_MAX, PATIENCE_S)
-            done, calls = await drill(load, programs, _RESTARTS)
+            restarts, calls = await drill(load, programs, _RESTARTS)
     finally:
         for program in programs:
             await program.kill()
-    assert [restart.process for restart in done] == [program.name for program in programs]
+    assert [restart.process for restart in restarts] == [program.name for program in programs]
     assert failures(calls) == {}
     assert len(calls) > _RESTARTS * _PER_S
     created = {call.payment_id for call in calls if call.kind == CREATE}
