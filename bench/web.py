@@ -179,7 +179,7 @@ async def _requests(browser: Browser, place: Place) -> int:
         await context.add_cookies(place.cookies)  # type: ignore[arg-type]
         if place.wallet:
             await context.add_init_script(ANNOUNCED)
-        return len((await weight.asked_by_page(context, place.url)).parts)
+        return len((await weight.record_page_requests(context, place.url)).parts)
 
 
 async def _speeds(browser: Browser, place: Place, runs: int) -> list[Speed]:

@@ -36,7 +36,7 @@ OTHER_KEY = base64.b64encode(b"another 32 bytes than the first.").decode()
 
 
 @pytest.fixture
-def restored(settings: Settings) -> Iterator[Settings]:
+def restored_settings(settings: Settings) -> Iterator[Settings]:
     """The settings for the restored database, which is dropped afterwards."""
     _, url = drill.restored_database(settings.database_url)
     yield settings.model_copy(update={"database_url": url})
@@ -142,9 +142,8 @@ def process(settings: Settings, folder: Path, *words: str) -> Iterator[None]:
 @asynccontextmanager
 async def serve_api(settings: Settings, world: World, folder: Path) -> AsyncIterator[Api]:
     """Serve the API in a separate process."""
-    await add_simulator_method(
-        settings, world.merchant_id
-    )  # other processes cannot use the fake gateway
+    # Other processes cannot use the fake gateway.
+    await add_simulator_method(settings, world.merchant_id)
     port = free_port()
     with process(settings, folder, "api", "--port", str(port)):
         async with Api(f"http://127.0.0.1:{port}", world) as api:

@@ -355,9 +355,8 @@ async def create_all(stage: Stage) -> list[Ending]:
         item for item in KINDS if item not in (_create_paid_late, _create_paid_before_response)
     ):
         endings += await create_kind(stage, kind, CONCURRENCY)
-    endings += await create_kind(
-        stage, _create_paid_before_response, 1
-    )  # a crash must not affect concurrent gateway calls
+    # A crash must not affect concurrent gateway calls.
+    endings += await create_kind(stage, _create_paid_before_response, 1)
     while await work(stage.world):
         pass
     return endings

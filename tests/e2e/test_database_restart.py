@@ -80,7 +80,7 @@ async def test_a_database_crash_under_load_loses_no_payment(
         await wait_until(lambda: len(load.payment_ids) >= BEFORE, "payments before")
         before = sandbox.postmaster()
         os.kill(before, number)
-        await wait_until(lambda: not is_alive(before), "the database is dead")
+        await wait_until(lambda: not is_alive(before), "the database has stopped")
         await merchant.pay(page)  # the gateway sends its callback while the database is down
         count = len(load.payment_ids)
         await wait_until(lambda: len(load.payment_ids) >= count + AFTER, "payments after")
@@ -113,7 +113,7 @@ async def test_a_payment_completes_after_a_database_restart(
         assert status in (201, 503), payment
         return payment if status == 201 else None
 
-    await wait_until(lambda: not is_alive(before), "the database is dead")
+    await wait_until(lambda: not is_alive(before), "the database has stopped")
     payment = await wait_until(try_create, "a payment")
     await merchant.pay(await merchant.select(payment))
     await merchant.wait_for_webhook(payment, "payment.completed")

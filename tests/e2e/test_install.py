@@ -74,9 +74,8 @@ class Scene:
     substitutions: dict[str, str]
     emulate: Callable[[str], Awaitable[None]]
     stripe: str
-    ids: dict[str, str] = field(
-        default_factory=dict
-    )  # by prefix, from the last command that printed an id
+    # By prefix, from the last command that printed an id.
+    ids: dict[str, str] = field(default_factory=dict)
 
     def play(self, block: Block) -> str:
         """Run a block with the declared substitutions; return its output."""

@@ -26,9 +26,8 @@ _RESTARTS = 2
 async def test_a_rolling_restart_loses_no_request(
     settings: Settings, world: World, tmp_path: Path
 ) -> None:
-    await add_simulator_method(
-        settings, world.merchant_id
-    )  # other processes cannot use the fake gateway
+    # Other processes cannot use the fake gateway.
+    await add_simulator_method(settings, world.merchant_id)
     environment = variables_of(settings) | {"PAYINTENT_DRAIN_S": "3"}
     ports = free_port(), free_port()
     programs = [

@@ -1,4 +1,4 @@
-"""The servers next to a checkout: a provider's script, images, and the shop."""
+"""Serve the resources around a checkout: a provider's script, images, and the shop."""
 
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -18,22 +18,22 @@ h1 { position: absolute; clip-path: inset(50%) }
 label { display: block } input { box-sizing: border-box; width: 100%; min-height: 2.75rem }
 </style><main><h1>Card</h1><label>Card number <input></label></main>"""
 
-# What card.js asks of the provider's script: fields in a frame of the provider's own.
+# The part of the provider's script that card.js needs. It shows the fields in a separate frame.
 _SCRIPT = """
 window.Stripe = () => ({
   retrievePaymentIntent: async () => ({ paymentIntent: { status: "requires_payment_method" } }),
   confirmPayment: async () => ({ error: { type: "card_error", message: "It was declined." } }),
   elements: () => ({
     create: () => {
-      const heard = {};
+      const listeners = {};
       return {
-        on: (name, hear) => { heard[name] = hear; },
+        on: (name, listener) => { listeners[name] = listener; },
         mount: (place) => {
           const frame = document.createElement("iframe");
           frame.title = "Secure payment input frame";
           frame.src = "BASE/fields";
           frame.style.cssText = "border: 0; width: 100%; height: 5rem";
-          frame.onload = () => heard.ready?.();
+          frame.onload = () => listeners.ready?.();
           place.append(frame);
         },
       };
@@ -46,9 +46,9 @@ window.Stripe = () => ({
 def _png(draw: Callable[[ImageDraw.ImageDraw], None], size: int) -> bytes:
     picture = Image.new("RGBA", (size, size))
     draw(ImageDraw.Draw(picture))
-    written = BytesIO()
-    picture.save(written, "PNG")
-    return written.getvalue()
+    output = BytesIO()
+    picture.save(output, "PNG")
+    return output.getvalue()
 
 
 def _book(draw: ImageDraw.ImageDraw) -> None:
@@ -65,7 +65,7 @@ def _cloud(draw: ImageDraw.ImageDraw) -> None:
 
 
 @asynccontextmanager
-async def beside() -> AsyncIterator[str]:
+async def serve_external_sites() -> AsyncIterator[str]:
     """Serve on a free port; yield the origin."""
     port = free_port()
     origin = f"http://127.0.0.1:{port}"
@@ -77,8 +77,8 @@ async def beside() -> AsyncIterator[str]:
         "/logo.png": ("image/png", _png(_cloud, 200)),
     }
     for path, (kind, content) in contents.items():
-        app.router.add_get(path, _giving(kind, content))
-    app.router.add_get("/shop", _nothing)
+        app.router.add_get(path, _respond_with(kind, content))
+    app.router.add_get("/shop", _no_content)
     runner = web.AppRunner(app)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", port).start()
@@ -86,14 +86,14 @@ async def beside() -> AsyncIterator[str]:
     await clean_up(runner)
 
 
-def _giving(kind: str, content: str | bytes):
-    async def give(_: web.Request) -> web.Response:
+def _respond_with(kind: str, content: str | bytes):
+    async def respond(_: web.Request) -> web.Response:
         body = content if isinstance(content, bytes) else content.encode()
         return web.Response(body=body, content_type=kind)
 
-    return give
+    return respond
 
 
-async def _nothing(_: web.Request) -> web.Response:
-    """Keep the buyer on the page, so that a page that returns to its shop can be seen."""
+async def _no_content(_: web.Request) -> web.Response:
+    """Keep the buyer on the current page, even if it returns to the shop automatically."""
     return web.Response(status=204)

@@ -1,4 +1,4 @@
-"""A buyer at the hosted page: the screen, and the events in the background."""
+"""Control a buyer's hosted page, and the service behind it."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -18,7 +18,7 @@ from tests.support.fakes import captured
 from tests.support.http_server import clean_up
 from tests.support.world import World
 from tests.web.till import PATIENCE_MS, choose
-from tests.web.wallet import LOOK_S, PATIENCE_S
+from tests.web.wallet import PATIENCE_S, POLL_S
 
 GATEWAY = "http://gateway.test"
 SHOP = "http://shop.test"
@@ -31,9 +31,9 @@ class Desk:
     world: World
     app: CommonHeaders
     page: Page
-    troubles: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
-    async def opened(self, query: str = "", **changes: Any) -> Payment:
+    async def create_and_open(self, query: str = "", **changes: Any) -> Payment:
         """Create a payment, and open its page."""
         payment = await self.world.create(**changes)
         await self.show(payment, query)
@@ -45,37 +45,37 @@ class Desk:
     def address(self, payment: Payment) -> str:
         return f"{self.world.service.settings.checkout_base}/{payment.checkout_id}"
 
-    async def chosen(self, label: str = "Card") -> Payment:
+    async def select_and_return(self, label: str = "Card") -> Payment:
         """Select a method on a new payment's page, and return from the gateway."""
-        payment = await self.opened()
+        payment = await self.create_and_open()
         await choose(self.page, label)
         await expect(self.page).to_have_url(f"{GATEWAY}/pay")
         await self.show(payment)
         return payment
 
-    async def is_paid(self, payment: Payment) -> None:
-        """Let the gateway report the payment."""
-        seen = await self.world.read(payment)
-        assert seen.session is not None
+    async def report_paid(self, payment: Payment) -> None:
+        """Report the capture, as the gateway does."""
+        view = await self.world.read(payment)
+        assert view.session is not None
         minor = int(payment.amount * 100)
-        await self.world.report(payment, seen.session.id, captured(minor))
+        await self.world.report(payment, view.session.id, captured(minor))
 
-    async def sees(self, title: str) -> None:
-        """Wait until the page shows an end that has the focus, so that it is read aloud."""
+    async def expect_result(self, title: str) -> None:
+        """Wait until the page shows the result and focuses it, so that it is read aloud."""
         await expect(self.page.get_by_role("heading", name=title)).to_be_visible()
         await expect(self.result).to_be_focused()
         assert self.page.is_closed() is False
 
-    async def is_heard(self, count: int = 1) -> None:
+    async def wait_for_streams(self, count: int = 1) -> None:
         """Wait until the service has this many open streams."""
         async with asyncio.timeout(PATIENCE_S):
-            while self.lookout.count != count:
-                await asyncio.sleep(LOOK_S)
+            while self.change_feed.count != count:
+                await asyncio.sleep(POLL_S)
 
-    async def asked(self, event: str = "online") -> Any:
-        """Let the page query the payment; return the response.
+    async def poll(self, event: str = "online") -> Any:
+        """Make the page query the payment; return the response.
 
-        The body is read before the page receives it, because browsers discard it on navigation.
+        The test reads the body before the page does, because browsers discard it on navigation.
         """
         view: asyncio.Future[Any] = asyncio.get_running_loop().create_future()
 
@@ -92,8 +92,8 @@ class Desk:
         await self.page.unroute(self._is_view, read)
         return view.result()
 
-    async def turns(self, *, hidden: bool) -> None:
-        """Move the page to the background, or back."""
+    async def set_visibility(self, *, hidden: bool) -> None:
+        """Hide the page, as if it were in the background, or show it again."""
         await self.page.evaluate(
             """hidden => {
               Object.defineProperty(document, "hidden", { configurable: true, get: () => hidden });
@@ -103,7 +103,7 @@ class Desk:
         )
 
     @property
-    def lookout(self) -> ChangeFeed[UUID]:
+    def change_feed(self) -> ChangeFeed[UUID]:
         here: CheckoutContext = self.app._app.state.checkout  # type: ignore[attr-defined]
         return here.change_feed
 
@@ -114,14 +114,14 @@ class Desk:
     def _is_view(self, url: str) -> bool:
         return "/v1/checkout/" in url and url.count("/") == 5  # scheme, host, v1, checkout, id
 
-    def _hear(self, message: ConsoleMessage) -> None:
+    def _record_message(self, message: ConsoleMessage) -> None:
         if "Security Policy" in message.text:
-            self.troubles.append(message.text)
+            self.errors.append(message.text)
 
 
 @asynccontextmanager
 async def other_sites() -> AsyncIterator[int]:
-    """Serve empty pages of the gateway and the shop; yield the port."""
+    """Serve empty pages for the gateway and the shop; yield the port."""
 
     async def page(_: web.Request) -> web.Response:
         return web.Response(
@@ -140,19 +140,19 @@ async def other_sites() -> AsyncIterator[int]:
 
 
 async def make_desk(world: World, app: CommonHeaders, buyer: BrowserContext) -> Desk:
-    """Open a page."""
+    """Open a page that records its errors."""
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
     desk = Desk(world, app, page)
-    page.on("console", desk._hear)
-    page.on("pageerror", lambda error: desk.troubles.append(str(error)))
+    page.on("console", desk._record_message)
+    page.on("pageerror", lambda error: desk.errors.append(str(error)))
     return desk
 
 
 @asynccontextmanager
-async def another_tab(desk: Desk) -> AsyncIterator[Desk]:
+async def open_second_tab(desk: Desk) -> AsyncIterator[Desk]:
     """Open a second page of the same buyer."""
-    other = await make_desk(desk.world, desk.app, desk.page.context)
-    yield other
-    assert other.troubles == []
-    await other.page.close()
+    second_tab = await make_desk(desk.world, desk.app, desk.page.context)
+    yield second_tab
+    assert second_tab.errors == []
+    await second_tab.page.close()

@@ -1,4 +1,4 @@
-"""Screenshots of every checkout state, for `make shots` and the documentation."""
+"""Take screenshots of the checkout states for `make shots` and the documentation."""
 
 from dataclasses import dataclass
 from io import BytesIO
@@ -14,7 +14,7 @@ from tests.web.visiting import screen, show
 
 WIDTHS_PX = (320, 390, 768, 1280)
 _PHONE_PX = 390
-_HEIGHTS_PX = {320: 568, 390: 844, 768: 1024, 1280: 800}  # of usual screens
+_HEIGHTS_PX = {320: 568, 390: 844, 768: 1024, 1280: 800}  # of common screens
 _LIGHT, _DARK = "light", "dark"
 _WEBP_QUALITY = 60
 
@@ -90,9 +90,9 @@ async def _shoot_language(
 
 
 async def take_whole_page(page: Page, path: Path, width: int) -> None:
-    """Take a full-page screenshot with a tall screen, because browsers stitch badly."""
+    """Take a full-page screenshot on a tall screen, because browsers stitch screenshots badly."""
     height, needed = 0, _HEIGHTS_PX[width]
-    while needed > height:  # a row's height is an estimate until the row is on the screen
+    while needed > height:  # until a row is on the screen, its height is an estimate
         height = needed
         await page.set_viewport_size({"width": width, "height": height})
         await page.evaluate("new Promise((done) => requestAnimationFrame(() => setTimeout(done)))")
@@ -101,7 +101,7 @@ async def take_whole_page(page: Page, path: Path, width: int) -> None:
 
 
 async def shoot_portraits(gallery: Gallery, browser: Browser, folder: Path) -> int:
-    """Take the documentation's screenshots, as the screen appears at first."""
+    """Take the documentation's screenshots of the initial screens."""
     folder.mkdir(parents=True, exist_ok=True)
     for portrait in PORTRAITS:
         size = {"width": portrait.width_px, "height": _HEIGHTS_PX[portrait.width_px]}

@@ -1,4 +1,4 @@
-"""axe's findings on a page, and further checks: clipped, unreachable or unreadable content."""
+"""Check a page with axe, and for clipped, unreachable or unreadable content."""
 
 import asyncio
 import itertools
@@ -12,58 +12,60 @@ _TAGS = ("wcag2a", "wcag2aa", "wcag21a", "wcag21aa", "wcag22a", "wcag22aa", "bes
 COLOURS = ("color-contrast", "link-in-text-block")
 TARGET_PX = 24  # WCAG 2.2, 2.5.8
 OUTLINE_PX = 2
-WORD_CHARS = 32  # an id of ours has 27
+WORD_CHARS = 32  # our ids have 27
 
 _AXE = """async ([tags, rules]) => {
   const runOnly = rules.length ? { type: "rule", values: rules } : { type: "tag", values: tags };
-  // A frame is its provider's own; what cannot be told is no finding.
-  // Preloading serves one rule alone, which is none of ours.
-  const found = await axe.run(document, {
+  // Frames belong to the provider, and inconclusive results are not violations.
+  // Preloading is only needed by a rule that we do not check.
+  const findings = await axe.run(document, {
     runOnly, iframes: false, preload: false, resultTypes: ["violations"],
   });
-  return found.violations.flatMap(({ id, nodes }) =>
+  return findings.violations.flatMap(({ id, nodes }) =>
     nodes.map(({ target, failureSummary }) => `${id}: ${target.join(" ")}: ${failureSummary}`));
 }"""
 
 _OVERFLOW = """() => {
-  const found = [];
-  // What scrolls by itself may hold more than it shows; keys reach it.
-  const scrolled = (one) => {
-    const region = one.parentElement?.closest("[tabindex='0']");
+  const findings = [];
+  // A scrollable region may be wider than its visible part if it can be reached by keyboard.
+  const scrolled = (element) => {
+    const region = element.parentElement?.closest("[tabindex='0']");
     return region && getComputedStyle(region).overflowX === "auto";
   };
   const { scrollWidth, clientWidth } = document.documentElement;
-  if (scrollWidth > clientWidth) found.push(`the page is ${scrollWidth} wide on ${clientWidth}`);
-  for (const one of document.body.querySelectorAll("*")) {
-    const { right, left, width } = one.getBoundingClientRect();
-    if (!width || one.closest(".hidden") || scrolled(one)) continue;
-    const name = `${one.localName}.${one.className}`;
-    if (right > clientWidth + 1 || left < -1) found.push(`${name} stands out of the screen`);
-    const cut = one.scrollWidth > one.clientWidth + 1 && one.clientWidth > 0;
-    if (cut && getComputedStyle(one).overflowX === "hidden") found.push(`${name} is cut off`);
+  if (scrollWidth > clientWidth) findings.push(`the page is ${scrollWidth} wide on ${clientWidth}`);
+  for (const element of document.body.querySelectorAll("*")) {
+    const { right, left, width } = element.getBoundingClientRect();
+    if (!width || element.closest(".hidden") || scrolled(element)) continue;
+    const name = `${element.localName}.${element.className}`;
+    if (right > clientWidth + 1 || left < -1) findings.push(`${name} is outside the screen`);
+    const cut = element.scrollWidth > element.clientWidth + 1 && element.clientWidth > 0;
+    const isHidden = getComputedStyle(element).overflowX === "hidden";
+    if (cut && isHidden) findings.push(`${name} is cut off`);
   }
-  return found;
+  return findings;
 }"""
 
 _SMALL = """(least) => {
-  const found = [];
-  for (const one of document.querySelectorAll("a, button, input, select, summary")) {
-    if (one.type === "hidden" || !one.checkVisibility()) continue;
-    const { width, height } = (one.closest("label") ?? one).getBoundingClientRect();
+  const findings = [];
+  for (const element of document.querySelectorAll("a, button, input, select, summary")) {
+    if (element.type === "hidden" || !element.checkVisibility()) continue;
+    const { width, height } = (element.closest("label") ?? element).getBoundingClientRect();
     if (Math.min(width, height) < least) {
-      found.push(`${one.localName} ${one.textContent.trim()} is ${width} x ${height}`);
+      findings.push(`${element.localName} ${element.textContent.trim()} is ${width} x ${height}`);
     }
   }
-  return found;
+  return findings;
 }"""
 
-# A word of people and an id stand on one line; longer hashes and names of files may be broken.
+# Words and ids must not be broken. Longer hashes and file names may be.
 _TOO_WIDE = """(most) => {
-  const found = [];
-  for (const one of document.querySelectorAll(".table, dl.record, ul.plain, .story, form")) {
-    const { scrollWidth, clientWidth } = one;
+  const findings = [];
+  for (const element of document.querySelectorAll(".table, dl.record, ul.plain, .story, form")) {
+    const { scrollWidth, clientWidth } = element;
     if (scrollWidth > clientWidth + 1) {
-      found.push(`${one.ariaLabel ?? one.className} is ${scrollWidth} wide on ${clientWidth}`);
+      const name = element.ariaLabel ?? element.className;
+      findings.push(`${name} is ${scrollWidth} wide on ${clientWidth}`);
     }
   }
   const words = /\\d{4}-\\d\\d-\\d\\d|[\\p{L}\\p{N}_]+/gu;
@@ -80,59 +82,61 @@ _TOO_WIDE = """(most) => {
       range.setStart(text, index);
       range.setEnd(text, index + word.length);
       const lines = new Set([...range.getClientRects()].map(({ top }) => Math.round(top)));
-      if (lines.size > 1) found.push(`${word} is broken in ${holder.localName}`);
+      if (lines.size > 1) findings.push(`${word} is broken in ${holder.localName}`);
     }
   }
-  return [...new Set(found)];
+  return [...new Set(findings)];
 }"""
 
-# What the tab key has to reach, in the order of the document; of a group of radio buttons one.
-# What has the focus is noted as each next press arrives, and as the focus goes into a frame, where
-# presses are heard by the frame alone.
+# The tab key must reach these elements in document order; a radio group counts as one element.
+# The focused element is recorded when the next press arrives. It is also recorded when the focus
+# enters a frame, because only the frame receives presses then.
 _REACHABLE = """() => {
   const kinds = "a, button, input, select, textarea, summary, iframe, [tabindex='0']";
   window.reachable = [...document.querySelectorAll(kinds)]
-    .filter((one) => one.type !== "hidden" && !one.disabled && one.checkVisibility())
-    .filter((one) => one.type !== "radio" || one.checked ||
-      (!document.querySelector(`[name="${one.name}"]:checked`) &&
-        one === document.querySelector(`[name="${one.name}"]`)));
+    .filter(({ type, disabled }) => type !== "hidden" && !disabled)
+    .filter((element) => element.checkVisibility())
+    .filter((element) => element.type !== "radio" || element.checked ||
+      (!document.querySelector(`[name="${element.name}"]:checked`) &&
+        element === document.querySelector(`[name="${element.name}"]`)));
   window.focused = () => {
-    const one = document.activeElement;
-    if (!one || one === document.body) return null;
-    const { outlineStyle, outlineWidth } = getComputedStyle(one);
-    const { top, bottom, left, right } = one.getBoundingClientRect();
-    return { at: reachable.indexOf(one), name: one.localName, top: top + scrollY,
+    const element = document.activeElement;
+    if (!element || element === document.body) return null;
+    const { outlineStyle, outlineWidth } = getComputedStyle(element);
+    const { top, bottom, left, right } = element.getBoundingClientRect();
+    return { at: reachable.indexOf(element), name: element.localName, top: top + scrollY,
       bottom: bottom + scrollY, left, right,
       outline: outlineStyle === "none" ? 0 : parseFloat(outlineWidth) };
   };
   document.activeElement?.blur();
-  getSelection().collapse(document.body, 0);  // where the tab key goes on from
+  getSelection().collapse(document.body, 0);  // the tab key starts here
   window.passed = [];
   window.listening?.abort();
   window.listening = new AbortController();
   const { signal } = listening;
   addEventListener("keydown", () => passed.push(focused()), { capture: true, signal });
-  addEventListener("blur", () => passed.push(focused()), { signal });  // of the window alone
-  return reachable.map((one) => `${one.localName} ${one.textContent.trim().slice(0, 30)}`);
+  addEventListener("blur", () => passed.push(focused()), { signal });  // only of the window
+  return reachable.map(
+    ({ localName, textContent }) => `${localName} ${textContent.trim().slice(0, 30)}`);
 }"""
 _TAB = {"type": "rawKeyDown", "key": "Tab", "code": "Tab", "windowsVirtualKeyCode": 9}
-_PASSED = "[...passed, focused()]"
-_WHOLE = "window.reachable.every((one) => one.isConnected)"
+_READ_PASSED = "[...passed, focused()]"
+_WHOLE = "window.reachable.every((element) => element.isConnected)"
 
-_SAID = """() => {
-  const quoted = [...document.querySelectorAll("pre")];  // what others sent, word for word
-  for (const one of quoted) one.hidden = true;
-  const said = [document.title, document.body.innerText];
-  for (const one of quoted) one.hidden = false;
-  for (const one of document.querySelectorAll("[alt], [title], [placeholder], [aria-label]")) {
+_READ_TEXTS = """() => {
+  const quoted = [...document.querySelectorAll("pre")];  // verbatim content from third parties
+  for (const element of quoted) element.hidden = true;
+  const texts = [document.title, document.body.innerText];
+  for (const element of quoted) element.hidden = false;
+  for (const element of document.querySelectorAll("[alt], [title], [placeholder], [aria-label]")) {
     for (const name of ["alt", "title", "placeholder", "aria-label"]) {
-      said.push(one.getAttribute(name) ?? "");
+      texts.push(element.getAttribute(name) ?? "");
     }
   }
-  return said.join("\\n");
+  return texts.join("\\n");
 }"""
-#: What a template leaves where it is given the wrong thing, or nothing.
-UNSAID = (
+#: Texts that appear on a page if a template receives a wrong value or none.
+RAW_TEXTS = (
     "built-in method",
     "bound method",
     "undefined",
@@ -146,7 +150,7 @@ UNSAID = (
 
 
 async def axe(page: Page, *rules: str) -> list[str]:
-    """Run axe on the current page, by default with all rules."""
+    """Run axe on the current page, with all rules if none are given."""
     if not await page.evaluate("'axe' in window"):
         await page.evaluate(tool("axe-core/axe.min.js").read_text())
     return await page.evaluate(_AXE, [list(_TAGS), list(rules)])
@@ -155,7 +159,7 @@ async def axe(page: Page, *rules: str) -> list[str]:
 async def unfold(page: Page) -> None:
     """Expand everything that can be expanded."""
     await page.evaluate(
-        "document.querySelectorAll('details').forEach((one) => { one.open = true })"
+        "document.querySelectorAll('details').forEach((element) => { element.open = true })"
     )
 
 
@@ -174,66 +178,66 @@ async def too_small(page: Page) -> list[str]:
     return await page.evaluate(_SMALL, TARGET_PX)
 
 
-async def unsaid(page: Page) -> list[str]:
-    """Find texts that are not meant for people."""
-    said: str = await page.evaluate(_SAID)
-    return [f"the page says {item!r}" for item in UNSAID if item in said]
+async def raw_texts(page: Page) -> list[str]:
+    """Find technical texts that must not be displayed."""
+    text: str = await page.evaluate(_READ_TEXTS)
+    return [f"the page contains {item!r}" for item in RAW_TEXTS if item in text]
 
 
-async def tabbed(page: Page) -> list[str]:
-    """Find elements that the tab key misses, or reaches while invisible or in the wrong order.
+async def tab_problems(page: Page) -> list[str]:
+    """Find elements that the tab key misses, or reaches in the wrong order or without an outline.
 
-    If a live page replaces a part of itself in the meantime, the check starts again.
+    If a live update replaces a part of the page during the check, the check starts again.
     """
-    found = await _tabbed(page)
+    problems = await _find_tab_problems(page)
     while not await page.evaluate(_WHOLE):
-        found = await _tabbed(page)
-    return found
+        problems = await _find_tab_problems(page)
+    return problems
 
 
-async def _tabbed(page: Page) -> list[str]:
+async def _find_tab_problems(page: Page) -> list[str]:
     names: list[str] = await page.evaluate(_REACHABLE)
-    found: list[str] = []
+    problems: list[str] = []
     reached: list[int] = []
-    before: dict[str, Any] | None = None
-    for now in await _passed(page, len(names)):
-        if reached and now["at"] == reached[-1]:
+    previous: dict[str, Any] | None = None
+    for current in await _press_through(page, len(names)):
+        if reached and current["at"] == reached[-1]:
             continue  # within a frame
-        found += _judged(now, before)
-        reached.append(now["at"])
-        before = now
+        problems += _judge_step(current, previous)
+        reached.append(current["at"])
+        previous = current
     missed = [names[at] for at in range(len(names)) if at not in reached]
     in_order = reached == sorted(reached) or [f"it goes {reached}"]
     return [
-        *found,
+        *problems,
         *(f"{item} is not reached" for item in missed),
         *([] if in_order is True else in_order),
     ]
 
 
-async def _passed(page: Page, expected: int) -> list[dict[str, Any]]:
+async def _press_through(page: Page, expected: int) -> list[dict[str, Any]]:
     """Press the tab key until the focus leaves the page; return the focused elements."""
     passed: list[dict[str, Any] | None] = []
-    # By the protocol of the browser itself: this goes a hundred times through some pages.
+    # The browser's protocol is faster than Playwright, which matters for hundreds of presses.
     tools = await page.context.new_cdp_session(page)
-    for presses in (expected + 1, expected + 1):  # a frame may hold as much again
+    for presses in (expected + 1, expected + 1):  # a frame may contain as many elements again
         await asyncio.gather(*(tools.send("Input.dispatchKeyEvent", _TAB) for _ in range(presses)))
-        answer: list[dict[str, Any] | None] = await page.evaluate(_PASSED)
-        passed = answer[1:]  # the first press found nothing with the focus
+        answer: list[dict[str, Any] | None] = await page.evaluate(_READ_PASSED)
+        passed = answer[1:]  # at the first press, nothing had the focus
         if None in passed:
             break
     await tools.detach()
     return [item for item in itertools.takewhile(lambda item: item is not None, passed) if item]
 
 
-def _judged(now: dict[str, Any], before: dict[str, Any] | None) -> list[str]:
-    found: list[str] = []
-    if now["name"] != "iframe" and now["outline"] < OUTLINE_PX:
-        found.append(f"{now['name']} does not show that it has the focus")
-    if before and now["bottom"] <= before["top"] and _is_same_column(now, before):
-        found.append(f"{now['name']} is reached after what stands below it")
-    return found
+def _judge_step(current: dict[str, Any], previous: dict[str, Any] | None) -> list[str]:
+    problems: list[str] = []
+    if current["name"] != "iframe" and current["outline"] < OUTLINE_PX:
+        problems.append(f"{current['name']} does not indicate the focus")
+    if previous and current["bottom"] <= previous["top"] and _is_same_column(current, previous):
+        problems.append(f"{current['name']} is reached after an element below it")
+    return problems
 
 
-def _is_same_column(now: dict[str, Any], before: dict[str, Any]) -> bool:
-    return now["left"] < before["right"] and before["left"] < now["right"]
+def _is_same_column(current: dict[str, Any], previous: dict[str, Any]) -> bool:
+    return current["left"] < previous["right"] and previous["left"] < current["right"]

@@ -29,7 +29,7 @@ from tests.web.sdk_shop import running_shop
 from tests.web.till import Till, make_till
 from tests.web.wallet import Wallet
 
-# One loop for all tests of a process, since they share a browser, which is slow to start.
+# All tests of a process use the same loop because they share a browser, which is slow to start.
 LOOP = "session"
 
 
@@ -46,7 +46,7 @@ def settings(settings: Settings, port: int) -> Settings:
 
 @pytest.fixture
 def refund_senders() -> dict[str, RpcRefundSender]:
-    """The refund senders by chain, which are empty until `refunding` is used."""
+    """The refund senders by chain. There are none unless a test uses `refunding`."""
     return {}
 
 
@@ -71,7 +71,7 @@ def slug() -> str:
 
 @pytest.fixture
 def chain_url(slug: str, tmp_path: Path) -> Iterator[str]:
-    """A separate chain."""
+    """A separate chain for each test."""
     binary = fetched_anvil()
     chain = Anvil(PLANS[slug].network_id, log=tmp_path / "anvil.log", binary=binary)
     yield chain.start()
@@ -88,7 +88,7 @@ async def ground(world: World, chain_url: str, slug: str) -> AsyncIterator[Chain
 async def refunding(
     ground: ChainWorld, refund_senders: dict[str, RpcRefundSender]
 ) -> AsyncIterator[RefundWorld]:
-    """The chain, with a refund account that has money."""
+    """The chain with a funded refund account."""
     async with open_refunding(ground, refund_senders) as refunding:
         yield refunding
 
@@ -128,7 +128,7 @@ def scripted() -> bool:
 
 @fixture(loop_scope=LOOP)
 async def buyer(browser: Browser, scripted: bool) -> AsyncIterator[BrowserContext]:
-    """The buyer's browser context, which persists over a reload."""
+    """The buyer's browser context."""
     buyer = await browser.new_context(java_script_enabled=scripted)
     yield buyer
     await buyer.close()
@@ -136,7 +136,7 @@ async def buyer(browser: Browser, scripted: bool) -> AsyncIterator[BrowserContex
 
 @pytest.fixture
 def wallet(ground: ChainWorld) -> Wallet:
-    """A wallet with money, on the right chain."""
+    """A funded wallet on the payment's chain."""
     network_id = ground.deployment.network_id
     return Wallet(ground.chain, network_id, [ground.payer], {network_id}, network_id)
 
@@ -147,14 +147,14 @@ async def till(
 ) -> AsyncIterator[Till]:
     till = await make_till(ground, buyer)
     yield till
-    assert till.troubles == []
+    assert till.errors == []
 
 
 @fixture(loop_scope=LOOP)
 async def desk(
     site: None, settings: Settings, world: World, buyer: BrowserContext
 ) -> AsyncIterator[Desk]:
-    """A page of a shop, at a different origin than the service."""
+    """A shop's page, whose origin differs from the service's."""
     service = settings.checkout_base.removesuffix("/c")
     page = await buyer.new_page()
     page.set_default_timeout(sdk_desk.PATIENCE_MS)

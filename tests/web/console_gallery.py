@@ -1,4 +1,4 @@
-"""The operator console with data on every page, and the steps that open each page."""
+"""Serve the operator console with data on every page, and open each page."""
 
 from collections.abc import AsyncIterator, Mapping
 from contextlib import asynccontextmanager
@@ -27,15 +27,15 @@ from tests.web.long_texts import lengthen
 
 @dataclass(frozen=True)
 class ConsolePage:
-    """A page of the console: its path, the entered values, and the pressed buttons.
+    """A console page: its path, the values to enter, and the buttons to press.
 
-    Placeholders such as `{merchant}` stand for values of the stage.
+    Placeholders such as `{merchant}` are replaced with values of the stage.
     """
 
     path: str
     fill: Mapping[str, str] = field(default_factory=dict[str, str])
     press: tuple[str, ...] = ()
-    operator: str | None = "Ada"  # whose page it is; None: nobody is signed in
+    operator: str | None = "Ada"  # None if nobody is signed in
     status: int = 200
 
 
@@ -50,7 +50,7 @@ _ATTEMPTS = (
     ("http_error", 503, "try later", 41),
     ("timeout", None, "", 10_004),
 )
-#: Every page and state, by name; a new page of the console has its line here.
+#: Every page and state by name. Add a line if the console has a new page.
 CONSOLE_PAGES: dict[str, ConsolePage] = {
     "sign-in": ConsolePage("/sign-in", operator=None),
     "sign-in-refused": ConsolePage(
@@ -126,13 +126,13 @@ CONSOLE_PAGES: dict[str, ConsolePage] = {
 
 @dataclass(frozen=True)
 class ConsoleGallery:
-    """A running console, and the operators who may sign in."""
+    """A running console with operators and data."""
 
     base: str
     stage: Stage
 
     async def sign_in(self, context: BrowserContext, operator: str) -> None:
-        """Sign in as a person. The page stays open, so that others share its process."""
+        """Sign in as an operator. The page stays open so that later pages share its process."""
         page = await context.new_page()
         await page.goto(f"{self.base}/sign-in")
         await page.fill("[name=token]", self.stage.tokens[operator])
@@ -141,32 +141,32 @@ class ConsoleGallery:
         await page.wait_for_selector("header nav")
 
     async def source(self, context: BrowserContext, name: str) -> str:
-        """Return a page's HTML, rendered by a browser only if it needs input."""
-        wanted = CONSOLE_PAGES[name]
-        if wanted.press:
+        """Return a page's HTML. A browser is used only if the page needs input."""
+        console_page = CONSOLE_PAGES[name]
+        if console_page.press:
             page, html = await self.show(context, name)
             await page.close()
             return html
-        answer = await context.request.get(self.base + wanted.path.format(**self.stage.known))
-        assert answer.status == wanted.status, f"{name}: {answer.status}"
+        answer = await context.request.get(self.base + console_page.path.format(**self.stage.known))
+        assert answer.status == console_page.status, f"{name}: {answer.status}"
         return await answer.text()
 
     async def show(self, context: BrowserContext, name: str) -> tuple[Page, str]:
-        """Open a page, and enter its values and press its buttons; return it and its HTML.
+        """Open a page, enter its values and press its buttons; return the page and its HTML.
 
-        Its operator must be signed in.
+        The page's operator must be signed in.
         """
-        wanted = CONSOLE_PAGES[name]
+        console_page = CONSOLE_PAGES[name]
         page = await context.new_page()
-        answer = await page.goto(self.base + wanted.path.format(**self.stage.known))
-        for field_name, value in wanted.fill.items():
+        answer = await page.goto(self.base + console_page.path.format(**self.stage.known))
+        for field_name, value in console_page.fill.items():
             await page.fill(f"[name='{field_name}']", value)
-        for words in wanted.press:
-            async with page.expect_navigation() as pressed:
+        for words in console_page.press:
+            async with page.expect_navigation() as navigation:
                 await page.get_by_role("button", name=words, exact=True).click()
-            answer = await pressed.value
+            answer = await navigation.value
         assert answer is not None
-        assert answer.status == wanted.status, f"{name}: {answer.status}"
+        assert answer.status == console_page.status, f"{name}: {answer.status}"
         return page, await answer.text()
 
 
@@ -174,7 +174,7 @@ class ConsoleGallery:
 async def open_console(
     server_url: str, *, has_long_texts: bool = False
 ) -> AsyncIterator[ConsoleGallery]:
-    """Create an installation with some of everything, and serve its console."""
+    """Create an installation with data of every kind, and serve its console."""
     async with own_database(server_url) as url:
         settings = gallery_settings(url, "http://pay.test").model_copy(update=_PROVIDER)
         gateway = FakeGateway()
@@ -184,17 +184,17 @@ async def open_console(
         async with open_outside_sandbox(world, simulator=simulator) as production:
             stage = await make_stage(world, production)
             stage.tokens["Sam"] = await world.operator_token("Sam", Role.SUPPORT)
-            await _fill(world, stage)
+            await _create_data(world, stage)
             if has_long_texts:
                 await lengthen(world)
-            await _count(world)
+            await _count_figures(world)
             async with serving_operator(settings, production) as base:
                 yield ConsoleGallery(base, stage)
         await service.close()
 
 
-async def _fill(world: World, stage: Stage) -> None:
-    """Open the circuit breaker of an endpoint, and dispute a payment as a buyer."""
+async def _create_data(world: World, stage: Stage) -> None:
+    """Add failed delivery attempts, an open circuit breaker, and a dispute."""
     database, event_id = world.database, UUID(stage.known["event"])
     for number, (outcome, status, answer, took_ms) in enumerate(_ATTEMPTS, 1):
         attempt = AttemptRecord(
@@ -232,8 +232,8 @@ async def _fill(world: World, stage: Stage) -> None:
     )
 
 
-async def _count(world: World) -> None:
-    """Run a worker's frequent steps: count figures, and store gateway requests."""
+async def _count_figures(world: World) -> None:
+    """Store the gateway requests and count the hourly figures, as a worker does."""
     await world.service.accounts.log.flush()
     await world.move_clock(round(hourly_figures.SETTLING_DELAY_S) + 1)
     while await hourly_figures.count_outcomes(world.database):

@@ -1,4 +1,4 @@
-"""Screenshots of all pages and states of the console, for `python -m tests.web.shots`."""
+"""Take screenshots of the console for `python -m tests.web.shots`."""
 
 from collections.abc import Mapping
 from io import BytesIO
@@ -12,7 +12,7 @@ from tests.web.visiting import SMALL_PX, screen
 
 _WIDE_PX = 1280
 CONSOLE_LOOKS = ("light", "dark", "320")
-#: The pages that `docs/operate/console.md` shows, and the height of what it shows of them.
+#: The pages in `docs/operate/console.md`, and the heights of their screenshots.
 IN_THE_DOCS = {
     "today": 1_000,
     "payment": 1_100,
@@ -20,15 +20,15 @@ IN_THE_DOCS = {
     "merchant": 1_000,
     "gateways": 700,
 }
-_COLOURS = 64  # enough for pages, and a third of the bytes
+_COLOURS = 64  # sufficient for pages, and reduces the size to a third
 
 
 async def shoot_console(
-    gallery: ConsoleGallery, browser: Browser, folder: Path, wanted: list[str]
+    gallery: ConsoleGallery, browser: Browser, folder: Path, names: list[str]
 ) -> int:
     """Take screenshots of the selected pages; return their number."""
     contexts = {None: await screen(browser)}
-    for name in wanted:
+    for name in names:
         operator = CONSOLE_PAGES[name].operator
         if operator not in contexts:
             contexts[operator] = await screen(browser)
@@ -43,9 +43,9 @@ async def shoot_console(
             await page.set_viewport_size({"width": width, "height": 800})
             await page.screenshot(path=folder / f"console-{name}-{look}.png", full_page=True)
         await page.close()
-    for context in contexts.values():  # or the server would wait for their streams
+    for context in contexts.values():  # otherwise the server would wait for their streams
         await context.close()
-    return len(wanted) * len(CONSOLE_LOOKS)
+    return len(names) * len(CONSOLE_LOOKS)
 
 
 async def shoot_for_the_docs(

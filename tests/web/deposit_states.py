@@ -1,4 +1,4 @@
-"""The states of a payment to an address, and of the page for its refund's address."""
+"""Create the states of a payment to an address, and of the refund address page."""
 
 from payintent.core import ids
 from payintent.payments.model import Payment, Session
@@ -16,7 +16,7 @@ _BUYER, _CORRECTED = (f"0x{digits * 20}" for digits in ("a7", "b8"))
 
 @state
 async def deposit(gallery: Gallery) -> Visit:
-    """Nothing has arrived at the address."""
+    """Nothing has been received at the address."""
     bill, _ = await (await gallery.deposits()).bill()
     return visit_of(bill, ready=".address", texts=("deposit_none", "deposit_send"))
 
@@ -24,19 +24,19 @@ async def deposit(gallery: Gallery) -> Visit:
 @state
 async def deposit_partial(gallery: Gallery) -> Visit:
     """Half of the amount is in a block that is not final."""
-    bill, _ = await _received(gallery, _HALF)
+    bill, _ = await _receive(gallery, _HALF)
     return visit_of(bill, ready=".address", texts=("deposit_send", "wallet_open"))
 
 
 @state
 async def deposit_partial_final(gallery: Gallery) -> Visit:
-    bill, _ = await _received(gallery, _HALF, is_final=True)
+    bill, _ = await _receive(gallery, _HALF, is_final=True)
     return visit_of(bill, ready=".address", texts=("deposit_send",))
 
 
 @state
 async def deposit_other_token(gallery: Gallery) -> Visit:
-    """A token other than the payment's is in a block that is not final."""
+    """A different token than the payment's is in a block that is not final."""
     deposits = await gallery.deposits()
     bill, session = await deposits.bill()
     await deposits.ground.world.rows(
@@ -56,43 +56,43 @@ async def deposit_other_token(gallery: Gallery) -> Visit:
 @state
 async def deposit_enough(gallery: Gallery) -> Visit:
     """The full amount is in a block that is not final."""
-    bill, _ = await _received(gallery, TOTAL)
+    bill, _ = await _receive(gallery, TOTAL)
     return visit_of(bill, texts=("deposit_time",))
 
 
 @state
 async def deposit_late(gallery: Gallery) -> Visit:
-    """A part has arrived, and too little time remains for the rest."""
-    bill, _ = await _received(gallery, _HALF)
+    """A part has been received, and too little time remains to send the rest."""
+    bill, _ = await _receive(gallery, _HALF)
     await _set_deadline(gallery, bill, 55)
     return visit_of(bill, texts=("deposit_late",))
 
 
 @state
 async def deposit_over(gallery: Gallery) -> Visit:
-    """The deadline has passed, but the chain has not been read completely."""
-    bill, _ = await _received(gallery, _HALF)
+    """The deadline has passed, but the chain has not been scanned up to it."""
+    bill, _ = await _receive(gallery, _HALF)
     await _set_deadline(gallery, bill, -1)
     return visit_of(bill, texts=("time_over",))
 
 
 @state
 async def deposit_embedded(gallery: Gallery) -> Visit:
-    """An address does not need a wallet in the page, so a frame can show it."""
+    """A frame can show an address because it does not need a wallet in the page."""
     bill, _ = await (await gallery.deposits()).bill()
     return visit_of(bill, embedded(gallery), ready="[data-embed] .address")
 
 
 @state
 async def deposit_paid(gallery: Gallery) -> Visit:
-    bill, _ = await _received(gallery, TOTAL, is_final=True)
+    bill, _ = await _receive(gallery, TOTAL, is_final=True)
     return visit_of(bill, texts=("paid", "receipt_open"))
 
 
 @state
 async def deposit_failed(gallery: Gallery) -> Visit:
-    """Too little had arrived by the deadline."""
-    bill, _ = await _received(gallery, _HALF, is_final=True)
+    """Too little had been received by the deadline."""
+    bill, _ = await _receive(gallery, _HALF, is_final=True)
     await _pass_deadline(gallery, bill)
     return visit_of(bill, texts=("failed", "deposit_refund"))
 
@@ -106,14 +106,14 @@ async def deposit_expired(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_refunding(gallery: Gallery) -> Visit:
-    """Too little had arrived, and its refund waits for an address."""
-    bill, _ = await _received(gallery, _HALF, is_final=True)
+    """Too little had been received, and the refund needs an address."""
+    bill, _ = await _receive(gallery, _HALF, is_final=True)
     await _pass_deadline(gallery, bill)
     await _refund_case(gallery, bill)
     return visit_of(bill, texts=("failed", "refund_address_link"))
 
 
-# The page for the address of a refund
+# The refund address page
 
 
 @state
@@ -157,7 +157,7 @@ async def refund_address_sent(gallery: Gallery) -> Visit:
     return _refund_page(gallery, refund, texts=texts)
 
 
-async def _received(
+async def _receive(
     gallery: Gallery, amount: int, *, is_final: bool = False
 ) -> tuple[Payment, Session]:
     deposits = await gallery.deposits()
@@ -170,7 +170,7 @@ async def _received(
 
 
 async def _set_deadline(gallery: Gallery, payment: Payment, seconds: int) -> None:
-    """Set the payment's deadline to this many seconds from now, without affecting others."""
+    """Set only this payment's deadline, to this many seconds from now."""
     await gallery.plain.rows(
         "UPDATE payment SET expires_at = clock() + $2::int * interval '1 second' WHERE id = $1",
         payment.id,
@@ -191,9 +191,9 @@ async def _refund_case(gallery: Gallery, payment: Payment) -> None:
 
 
 async def _refund(gallery: Gallery, *addresses: str) -> Refund:
-    """Refund a deposit, for which the buyer then enters addresses."""
+    """Refund a deposit, and enter the buyer's addresses in order."""
     refunds = await gallery.refunds()
-    bill, _ = await _received(gallery, TOTAL, is_final=True)
+    bill, _ = await _receive(gallery, TOTAL, is_final=True)
     refund = await refunds.ask(bill)
     for address in addresses:
         async with gallery.plain.database.transaction() as tx:

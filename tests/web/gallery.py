@@ -1,4 +1,4 @@
-"""A service with every page and state of the checkout, each created on request."""
+"""Serve a checkout, and create its states on request."""
 
 import os
 import tempfile
@@ -43,7 +43,7 @@ from tests.support.refunding import RefundWorld
 from tests.support.refunding import refunding as open_refunding
 from tests.support.serving import serving
 from tests.support.world import ALL_FIAT, World, free_port, make_world
-from tests.web.beside import beside
+from tests.web.beside import serve_external_sites
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _PAY = "https://bank.example/pay"
@@ -53,7 +53,7 @@ _NAMED = (
     *(("redirect", "ShopeePay"), ("redirect", "Konbini"), ("redirect", "Other ways")),
 )
 BANNED = "banned-buyer"
-_MOVED_S = 1801  # the clock, past the time of the payments before
+_MOVED_S = 1801  # advances the clock past the deadline of the earlier payments
 PRODUCT = (
     '{"order_id":"A-1009","product":{"name":"The Sea, the Sea","detail":"Paperback, first edition",'
     '"vendor":"Penguin","quantity":2,"image":"%s/picture.png"}}'
@@ -61,7 +61,7 @@ PRODUCT = (
 
 
 class StagedGateway(FakeGateway):
-    """A gateway whose accounts' URLs determine the buyer's next action."""
+    """A gateway that selects the buyer's next action by the account's URL."""
 
     def __init__(self, origin: str) -> None:
         super().__init__()
@@ -111,16 +111,16 @@ def _actions(origin: str) -> dict[str, dict[str, Any]]:
 class Gallery:
     """The service, its merchants, and the surrounding servers."""
 
-    plain: World  # a card and a transfer, nothing else
-    shop: World  # with a logo, a way back, help, and every way on
-    taxed: World  # with fee and tax on top
-    bare: World  # with no way to pay
-    suspended: World  # taken out of service
-    broken: World  # whose gateway takes nothing
-    methods: Mapping[str, int]  # of the shop, by what comes next
-    origin: str  # of what stands beside
-    base: str  # of pages
-    overdue: Mapping[str, Payment]  # whose time was over before the gallery opened
+    plain: World  # only a card and a transfer
+    shop: World  # a logo, a return URL, help, and every next action
+    taxed: World  # fee and tax in addition to the amount
+    bare: World  # without payment methods
+    suspended: World
+    broken: World  # the gateway rejects every session
+    methods: Mapping[str, int]  # the shop's methods by next action
+    origin: str  # of the surrounding servers
+    base: str  # of the checkout's pages
+    overdue: Mapping[str, Payment]  # expired before the gallery opened
     _stack: AsyncExitStack
     _ground: list[ChainWorld] = field(default_factory=list)
     _everything: list[World] = field(default_factory=list)
@@ -130,12 +130,15 @@ class Gallery:
     _refund_senders: dict[str, RpcRefundSender] = field(default_factory=dict)
 
     async def everything(self) -> World:
-        """Return a merchant with ten methods, including a token on two chains in both ways."""
+        """Return a merchant with ten methods, including a token on two chains.
+
+        The token can be paid from a wallet and to an address.
+        """
         if not self._everything:
             ground = await self.ground()
-            world = await _other(self.plain, "Nimbus Bazaar")
-            await _face(world, self.origin, "US")
-            await _ways_of_every_sort(world, self.shop)
+            world = await _add_merchant(self.plain, "Nimbus Bazaar")
+            await _complete_profile(world, self.origin, "US")
+            await _offer_every_kind(world, self.shop)
             for slug, name in (("ethereum", "Ethereum"), ("bsc", "BNB Smart Chain")):
                 await _offer_token(world, await add_contract(world, slug), "USDT", name)
                 await _offer_token(world, await register_factory(world, slug), "USDT", name)
@@ -145,31 +148,31 @@ class Gallery:
         return self._everything[0]
 
     async def named(self) -> World:
-        """Return a merchant whose methods have well-known names."""
+        """Return a merchant with methods that have well-known names."""
         if not self._named:
-            world = await _other(self.plain, "Nimbus Named")
-            await _face(world, self.origin)
-            account_id = await _account(self.shop, "redirect")
+            world = await _add_merchant(self.plain, "Nimbus Named")
+            await _complete_profile(world, self.origin)
+            account_id = await _add_account(self.shop, "redirect")
             for kind, label in _NAMED:
                 await _offer(world, account_id, kind, label)
             self._named.append(world)
         return self._named[0]
 
     async def deposits(self) -> DepositGround:
-        """Return a merchant that is paid at addresses on the same chain."""
+        """Return a merchant that accepts payments to addresses on the same chain."""
         if not self._deposits:
-            world = await _other(self.plain, "Nimbus Deposits")
+            world = await _add_merchant(self.plain, "Nimbus Deposits")
             await self._allow_frames(world)
             ground = replace(await self.ground(), world=world, methods={}, moved_s=_MOVED_S)
             self._deposits.append(await add_factory(ground, "USDT"))
         return self._deposits[0]
 
     async def refunds(self) -> RefundWorld:
-        """Send the refunds of those deposits."""
+        """Return the refund sender for payments to addresses."""
         if not self._refunds:
             ground = (await self.deposits()).ground
-            opened = open_refunding(ground, self._refund_senders)
-            self._refunds.append(await self._stack.enter_async_context(opened))
+            refund_world = open_refunding(ground, self._refund_senders)
+            self._refunds.append(await self._stack.enter_async_context(refund_world))
         return self._refunds[0]
 
     async def test_side(self) -> World:
@@ -178,12 +181,12 @@ class Gallery:
         return replace(self.shop, merchant_id=issued.merchant_id, api_key=issued.api_key)
 
     async def ground(self) -> ChainWorld:
-        """Return a merchant that accepts tokens on a chain, which starts on first use."""
+        """Return a merchant that accepts tokens on a chain, which starts when it is first used."""
         if not self._ground:
             chain = Anvil(PLANS[SLUG].network_id, log=_log(self._stack), binary=fetched_anvil())
             url = chain.start()
             self._stack.callback(chain.stop)
-            world = await _other(self.plain, "Nimbus Tokens")
+            world = await _add_merchant(self.plain, "Nimbus Tokens")
             await _offer(world, world.account_id, "card", "Card")
             await self._allow_frames(world)
             entered = await self._stack.enter_async_context(chain_world(world, url))
@@ -198,10 +201,10 @@ class Gallery:
 
 @asynccontextmanager
 async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
-    """Open a service on a separate database of a PostgreSQL that allows creating one."""
+    """Open a service on a new database of this PostgreSQL server."""
     async with AsyncExitStack() as stack:
         database_url = await stack.enter_async_context(own_database(server_url))
-        origin = await stack.enter_async_context(beside())
+        origin = await stack.enter_async_context(serve_external_sites())
         port = free_port()
         settings = gallery_settings(database_url, f"http://127.0.0.1:{port}")
         gateway = StagedGateway(origin)
@@ -215,17 +218,17 @@ async def open_gallery(server_url: str) -> AsyncIterator[Gallery]:
 
 
 async def _fill(plain: World, origin: str, stack: AsyncExitStack) -> Gallery:
-    shop = await _shop(plain, origin)
-    overdue = await _overdue(plain)
+    shop = await _create_shop(plain, origin)
+    overdue = await _create_overdue(plain)
     await plain.perform(AddFraudRule(kind="PAYER", value=BANNED))
     return Gallery(
         plain=plain,
         shop=shop,
-        taxed=await _taxed(plain),
-        bare=await _other(plain, "Nimbus Nowhere"),
-        suspended=await _suspended(plain),
-        broken=await _broken(plain),
-        methods=await _ways_on(shop),
+        taxed=await _create_taxed(plain),
+        bare=await _add_merchant(plain, "Nimbus Nowhere"),
+        suspended=await _create_suspended(plain),
+        broken=await _create_broken(plain),
+        methods=await _offer_every_action(shop),
         origin=origin,
         base=plain.service.settings.checkout_base,
         overdue=overdue,
@@ -233,14 +236,14 @@ async def _fill(plain: World, origin: str, stack: AsyncExitStack) -> Gallery:
     )
 
 
-async def _suspended(world: World) -> World:
-    suspended = await _other(world, "Nimbus at Rest")
+async def _create_suspended(world: World) -> World:
+    suspended = await _add_merchant(world, "Nimbus at Rest")
     await world.perform(SuspendMerchant(merchant_id=suspended.merchant_id))
     return suspended
 
 
-async def _overdue(world: World) -> dict[str, Payment]:
-    """Expire two payments, before later states are created."""
+async def _create_overdue(world: World) -> dict[str, Payment]:
+    """Create two payments, and advance the clock past their deadline."""
     waiting = await world.create()
     started = await world.create()
     await world.select(started)
@@ -248,14 +251,14 @@ async def _overdue(world: World) -> dict[str, Payment]:
     return {"waiting": waiting, "started": started}
 
 
-async def _shop(world: World, origin: str) -> World:
-    shop = await _other(world, "Nimbus Books")
-    await _face(shop, origin)
+async def _create_shop(world: World, origin: str) -> World:
+    shop = await _add_merchant(world, "Nimbus Books")
+    await _complete_profile(shop, origin)
     return shop
 
 
-async def _face(world: World, origin: str, country: str = "TH") -> None:
-    """Give a merchant all details that a page can show."""
+async def _complete_profile(world: World, origin: str, country: str = "TH") -> None:
+    """Set all merchant details that a page can show."""
     await world.perform(
         SetMerchantProfile(
             merchant_id=world.merchant_id,
@@ -270,8 +273,8 @@ async def _face(world: World, origin: str, country: str = "TH") -> None:
     )
 
 
-async def _taxed(world: World) -> World:
-    taxed = await _other(world, "Nimbus Taxed")
+async def _create_taxed(world: World) -> World:
+    taxed = await _add_merchant(world, "Nimbus Taxed")
     await world.perform(SetTaxRate(country="TH", rate=Decimal("0.07")))
     await world.perform(
         SetMerchantProfile(
@@ -284,13 +287,13 @@ async def _taxed(world: World) -> World:
     return taxed
 
 
-async def _broken(world: World) -> World:
-    broken = await _other(world, "Nimbus Unlucky")
-    broken.card = await _offer(broken, await _account(world, "nothing"), "card", "Card")
+async def _create_broken(world: World) -> World:
+    broken = await _add_merchant(world, "Nimbus Unlucky")
+    broken.card = await _offer(broken, await _add_account(world, "nothing"), "card", "Card")
     return broken
 
 
-async def _ways_on(shop: World) -> dict[str, int]:
+async def _offer_every_action(shop: World) -> dict[str, int]:
     """Offer a method for every next action."""
     offered = {
         "card": ("card", "Card"),
@@ -301,12 +304,12 @@ async def _ways_on(shop: World) -> dict[str, int]:
         "card-away": ("card", "Another card"),
     }
     return {
-        name: await _offer(shop, await _account(shop, name), kind, label, position=position)
+        name: await _offer(shop, await _add_account(shop, name), kind, label, position=position)
         for position, (name, (kind, label)) in enumerate(offered.items())
     }
 
 
-async def _ways_of_every_sort(world: World, shop: World) -> None:
+async def _offer_every_kind(world: World, shop: World) -> None:
     sorts = {
         "Card": ("card", "card"),
         "Bank transfer": ("redirect", "redirect"),
@@ -315,7 +318,7 @@ async def _ways_of_every_sort(world: World, shop: World) -> None:
         "TrueMoney": ("wait", "redirect"),
     }
     for position, (label, (path, kind)) in enumerate(sorts.items()):
-        account_id = await _account(shop, path)
+        account_id = await _add_account(shop, path)
         await _offer(world, account_id, kind, label, position=position)
 
 
@@ -332,13 +335,13 @@ async def _offer_token(world: World, account_id: int, symbol: str, chain: str) -
     )
 
 
-async def _other(world: World, name: str) -> World:
-    """Create another merchant of the same service."""
+async def _add_merchant(world: World, name: str) -> World:
+    """Add a merchant without methods to the same service."""
     new = await world.add_merchant(name, methods="none")
     return replace(world, merchant_id=new.merchant.id, api_key=new.api_key, held=[])
 
 
-async def _account(world: World, path: str) -> int:
+async def _add_account(world: World, path: str) -> int:
     account = AddAccount(
         provider="fake",
         base_url=f"http://gateway.test/{path}",
@@ -347,14 +350,14 @@ async def _account(world: World, path: str) -> int:
     return (await world.perform(account)).id
 
 
-async def _offer(world: World, account_id: int, kind: Any, label: str, **more: Any) -> int:
+async def _offer(world: World, account_id: int, kind: Any, label: str, **fields: Any) -> int:
     method = AddPaymentMethod(
         merchant_id=world.merchant_id,
         account_id=account_id,
         kind=kind,
         label=label,
         currencies=list(ALL_FIAT),
-        **more,
+        **fields,
     )
     return (await world.perform(method)).id
 
@@ -381,14 +384,14 @@ def gallery_settings(database_url: str, base: str) -> Settings:
             "keyring": f"test:{_KEY}",
             "checkout_base": f"{base}/c",
             "api_base": f"{base}/v1",
-            # A passkey is bound to a name, and 127.0.0.1 is none.
+            # A passkey is bound to a host name, and 127.0.0.1 is not a host name.
             "portal_base": f"{base.replace('127.0.0.1', 'localhost')}/merchant",
             "sandbox": True,
             "database_connections_max": 8,
             "policy_cache_s": 0.0,
-            "chain_watched_s": 86_400,  # nobody watches while pictures are looked at
+            "chain_watched_s": 86_400,  # no worker watches the chain
             "chain_behind_max_s": 0.0,
-            # Whoever sends X-Forwarded-For is counted, and nobody else.
+            # Only requests with X-Forwarded-For are rate limited.
             "edge_trusted_proxies": "127.0.0.1",
             "checkout_per_address_per_s": 1,
             "checkout_per_address_burst": 1,
@@ -402,5 +405,5 @@ def _log(stack: AsyncExitStack) -> Path:
 
 
 def server_url() -> str:
-    """Return the PostgreSQL that the tests share."""
+    """Return the URL of the tests' PostgreSQL server."""
     return os.environ["TESTS_POSTGRES_URL"]

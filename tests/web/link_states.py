@@ -1,4 +1,4 @@
-"""The states of the page of a payment link."""
+"""Create the states of a payment link's page."""
 
 from typing import Any
 

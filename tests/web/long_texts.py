@@ -1,4 +1,4 @@
-"""Long names, ids and addresses, as in a console after a year of use."""
+"""Fill the console with long names, ids and addresses, as after a year of use."""
 
 from decimal import Decimal
 
@@ -25,7 +25,7 @@ _STATEMENTS = (
 
 
 async def lengthen(world: World) -> None:
-    """Make every text in the console about as long as in production."""
+    """Make the texts in the console about as long as in production."""
     for name in ("wire", "card"):
         payment = await world.create(
             amount_text="1234567.89",

@@ -1,4 +1,4 @@
-"""Make the browser old: remove the features that a supported browser lacks."""
+"""Simulate an old browser by removing features that a supported browser lacks."""
 
 import json
 import subprocess
@@ -10,7 +10,7 @@ from tests.support.node import SETTINGS, node
 
 _TAKE_OUT = """(() => {
   for (const { owner, name, isStatic } of LACKING) {
-    const object = owner.split(".").reduce((one, key) => one?.[key], globalThis);
+    const object = owner.split(".").reduce((parent, key) => parent?.[key], globalThis);
     const holder = owner === "Window" ? globalThis : isStatic ? object : object?.prototype;
     if (!name) delete globalThis[owner];
     else if (holder) delete holder[name];
@@ -26,7 +26,7 @@ _TAKE_OUT = """(() => {
 
 @cache
 def script() -> str:
-    """Return the script that runs before a page's scripts."""
+    """Return a script that must run before a page's scripts."""
     command = [node(), SETTINGS / "browsers.mjs", Path(sys.prefix) / "web"]
     lacking = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     assert {"owner": "AbortSignal", "name": "timeout"}.items() <= next(

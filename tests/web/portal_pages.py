@@ -1,4 +1,4 @@
-"""The merchant portal with data on every page, and a signed-in browser."""
+"""Create data for every page of the merchant portal, and sign in."""
 
 import time
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ from tests.support.fakes import captured
 from tests.support.world import World
 
 _ANSWER = '{"error": "database is locked", "trace": "' + "orders/handle.py:17 " * 8 + '"}'
-#: Pages of the portal by name: what follows `/merchant/`.
+#: The paths of the portal's pages after `/merchant/`, by name.
 PAGES = {
     "overview": "overview",
     "payments": "payments",
@@ -44,7 +44,7 @@ PAGES = {
     "access": "access",
     "not-found": "payments/x",
 }
-#: Pages that only finance sees as they are.
+#: Pages that only finance can view completely.
 FINANCE_PAGES = {"payment", "refunds", "statements", "statement"}
 
 
@@ -67,7 +67,7 @@ class PortalScene:
 
 
 async def arrange_portal(world: World) -> PortalScene:
-    """Create a payment with every possible event, and some others."""
+    """Create a payment with captures, refunds and delivery attempts, and further payments."""
     for number in range(3):
         await world.create(
             payer_uid=f"buyer-{number}", metadata=f"""{{"order_id":"A-100{number}"}}"""
@@ -89,7 +89,7 @@ async def arrange_portal(world: World) -> PortalScene:
         reason="The cover was torn",
     )
     await world.service.refund_creator.create(refund)
-    await send(world)  # its status is the longest there is
+    await send(world)  # then the payment has the longest status, PARTIALLY_REFUNDED
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     for number in (1, 2):
         attempt = AttemptRecord(
@@ -106,7 +106,7 @@ async def arrange_portal(world: World) -> PortalScene:
             next_wait_s=None,
         )
         await outbox_store.record(world.database, [attempt])
-    await _calls(world)
+    await _record_calls(world)
     base = world.service.settings.portal_address
     statement = await close_a_day(world)
     return PortalScene(
@@ -115,12 +115,12 @@ async def arrange_portal(world: World) -> PortalScene:
         payment=ids.format_id(ids.PAYMENT, payment.id),
         event=str(row["id"]),
         statement=statement,
-        link=await _links(world),
+        link=await _create_links(world),
     )
 
 
-async def _links(world: World) -> str:
-    """Create links of each kind; return the id of a link with everything that a page shows."""
+async def _create_links(world: World) -> str:
+    """Create links of each kind; return the id of a link with all details."""
     await make_link(world, title="Donation", amount=None, amount_min="20", amount_max="500")
     link = await make_link(
         world,
@@ -136,7 +136,7 @@ async def _links(world: World) -> str:
 async def sign_in_by_link(
     context: BrowserContext, scene: PortalScene, role: MemberRole, email: str
 ) -> Page:
-    """Invite a person, and accept the invitation."""
+    """Invite a member, and accept the invitation in this browser."""
     invitation = InviteMember(merchant_id=scene.world.merchant_id, email=email, role=role)
     page = await context.new_page()
     await page.goto((await scene.world.perform(invitation)).link)
@@ -145,7 +145,7 @@ async def sign_in_by_link(
     return page
 
 
-async def _calls(world: World) -> None:
+async def _record_calls(world: World) -> None:
     log = CallLog()
     for method, path, status, code in (
         ("POST", "/v1/payments", 201, None),

@@ -1,4 +1,4 @@
-"""A buyer on a page of the shop, and the merchant's server."""
+"""Call the browser SDK on a shop's page, and act as the merchant's server."""
 
 import asyncio
 from collections.abc import Callable
@@ -14,14 +14,14 @@ from tests.support.world import Answer, Api
 from tests.web.sdk_shop import Shop
 
 PATIENCE_MS = 1_000 * PATIENCE_S
-LOOK_S = 0.02
+POLL_S = 0.02
 LONG_S = 86_400
 NATIVE = "NATIVED"
 
-#: Gives what a call resolves with, or the error as it tells itself and what else it carries.
-_CALL = """async ({ script, given }) => {
+#: Returns a call's result, or its error in JSON and the error's further fields.
+_CALL = """async ({ script, argument }) => {
   try {
-    return { result: await eval(script)(given) };
+    return { result: await eval(script)(argument) };
   } catch (error) {
     const { retryAfterMs, status, failureReason, fds, name } = error;
     const more = JSON.parse(JSON.stringify({ retryAfterMs, status, failureReason, fds, name }));
@@ -44,25 +44,25 @@ class Desk:
         if name == "bare":
             await self.page.wait_for_function("globalThis.loader")
 
-    async def call(self, script: str, given: Any = None) -> dict[str, Any]:
+    async def call(self, script: str, argument: Any = None) -> dict[str, Any]:
         """Call the SDK on the page; return `result`, or `error` with its `more` fields."""
-        return await self.page.evaluate(_CALL, {"script": script, "given": given})
+        return await self.page.evaluate(_CALL, {"script": script, "argument": argument})
 
-    async def fails(self, script: str, given: Any = None) -> dict[str, Any]:
-        """Make a call that must fail; return the error."""
-        said = await self.call(script, given)
-        assert "error" in said, said
-        return said["error"]
+    async def expect_error(self, script: str, argument: Any = None) -> dict[str, Any]:
+        """Make a call that must fail; return its error."""
+        outcome = await self.call(script, argument)
+        assert "error" in outcome, outcome
+        return outcome["error"]
 
-    async def start(self, name: str, script: str, given: Any = None) -> None:
-        """Start a call whose result `ends` later returns."""
-        held = "given => { globalThis[given.name] = call(given.what); }"
+    async def start(self, name: str, script: str, argument: Any = None) -> None:
+        """Start a call without waiting. `result_of` returns its result later."""
+        starter = "argument => { globalThis[argument.name] = call(argument.invocation); }"
         await self.page.evaluate(
-            held.replace("call", f"({_CALL})"),
-            {"name": name, "what": {"script": script, "given": given}},
+            starter.replace("call", f"({_CALL})"),
+            {"name": name, "invocation": {"script": script, "argument": argument}},
         )
 
-    async def ends(self, name: str) -> dict[str, Any]:
+    async def result_of(self, name: str) -> dict[str, Any]:
         return await self.page.evaluate("name => globalThis[name]", name)
 
     async def create(self, **changes: Any) -> Answer:
@@ -71,31 +71,31 @@ class Desk:
         assert created.status == 201, created.body
         return created
 
-    async def register(self) -> None:
+    async def register_origin(self) -> None:
         """Allow the shop's origin to embed the checkout, as the operator does."""
         await self.api.world.rows(
             "UPDATE merchant SET allowed_origins = ARRAY[$1]::text[]", self.shop.url
         )
 
     async def expose_create(self) -> list[dict[str, Any]]:
-        """Let the page request payments from its server; return the requests as they arrive."""
-        wanted: list[dict[str, Any]] = []
+        """Allow the page to create payments; return a list that collects its requests."""
+        requests: list[dict[str, Any]] = []
 
-        async def create(asked: dict[str, Any]) -> dict[str, str]:
-            wanted.append(asked)
-            amount = {name: asked[name] for name in ("amount", "currency") if name in asked}
+        async def create(request: dict[str, Any]) -> dict[str, str]:
+            requests.append(request)
+            amount = {name: request[name] for name in ("amount", "currency") if name in request}
             created = await self.create(**amount)
             return {"checkoutUrl": created.json["checkout_url"]}
 
         await self.page.expose_function("createCheckout", create)
-        return wanted
+        return requests
 
 
-async def until(told: Callable[[], object]) -> None:
+async def until(condition: Callable[[], object]) -> None:
     """Wait until a condition is true."""
     async with asyncio.timeout(PATIENCE_S):
-        while not told():
-            await asyncio.sleep(LOOK_S)
+        while not condition():
+            await asyncio.sleep(POLL_S)
 
 
 async def wallet_session(ground: ChainWorld, token: str) -> list[str]:

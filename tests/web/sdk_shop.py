@@ -1,4 +1,4 @@
-"""A shop's pages with the browser SDK, and misbehaving services, on a single origin."""
+"""Serve a shop's pages with the browser SDK and misbehaving services on a single origin."""
 
 import asyncio
 from collections import Counter
@@ -13,7 +13,7 @@ from tests.support.http_server import clean_up
 _SHOP = """<!doctype html><html lang="en"><title>Shop</title><body><div id="pay"></div>
 <script src="{origin}/sdk/v1.js"></script>
 <script>
-  globalThis.said = [];
+  globalThis.events = [];
   globalThis.sdk = PayIntent();
 </script>"""
 _BARE = """<!doctype html><html lang="en"><title>Bare</title><body>
@@ -34,25 +34,25 @@ _EMPTY = {"Content-Type": "text/html"}
 
 @dataclass
 class Shop:
-    """The pages, and the requests to the misbehaving services."""
+    """The shop's pages, and the requests to the misbehaving services."""
 
-    service: str  # the origin of the real one
+    service: str  # the real service's origin
     url: str = ""
-    asked: Counter[str] = field(default_factory=Counter)
-    posted: list[Mapping[str, object]] = field(default_factory=list)
+    request_counts: Counter[str] = field(default_factory=Counter)
+    posted_forms: list[Mapping[str, object]] = field(default_factory=list)
 
     async def page(self, request: web.Request) -> web.Response:
         text = {"bare": _BARE, "unasked": _UNASKED}.get(request.match_info["name"], _SHOP)
         return web.Response(text=text.format(origin=self.service), content_type="text/html")
 
     async def script(self, request: web.Request) -> web.Response:
-        self.asked[request.path] += 1
+        self.request_counts[request.path] += 1
         if request.match_info["kind"] == "worker":
             text = _WORKER.format(origin=self.service)
             return web.Response(text=text, content_type="text/javascript")
         if request.match_info["kind"] == "hang":
             await asyncio.Event().wait()
-        if request.match_info["kind"] == "late" and self.asked[request.path] == 1:
+        if request.match_info["kind"] == "late" and self.request_counts[request.path] == 1:
             return web.Response(status=500)
         text = "globalThis.PayIntent = () => 1;" if request.match_info["kind"] == "late" else "1;"
         return web.Response(text=text, content_type="text/javascript")
@@ -60,14 +60,14 @@ class Shop:
     async def gateway(self, request: web.Request) -> web.Response:
         """Respond like a gateway's page, and record the submitted form."""
         if request.method == "POST":
-            self.posted.append(dict(await request.post()))
+            self.posted_forms.append(dict(await request.post()))
         text = "<!doctype html><html lang=en><title>Gateway</title><h1>Gateway</h1>"
         return web.Response(text=text, content_type="text/html")
 
     async def api(self, request: web.Request) -> web.StreamResponse:
         """Respond like a misbehaving service."""
         kind = request.match_info["kind"]
-        self.asked[f"{request.method} {kind}"] += 1
+        self.request_counts[f"{request.method} {kind}"] += 1
         match kind:
             case "hang":
                 await asyncio.Event().wait()
@@ -80,17 +80,17 @@ class Shop:
                 assert request.transport is not None
                 request.transport.close()
             case "busy":
-                said = {"code": "RATE_LIMITED", "message": "slow down"}
-                return web.json_response(said, status=429, headers={"Retry-After": "7"})
-            case "soon":  # well at the third time
-                if self.asked[f"{request.method} {kind}"] < 3:
+                problem = {"code": "RATE_LIMITED", "message": "slow down"}
+                return web.json_response(problem, status=429, headers={"Retry-After": "7"})
+            case "soon":  # succeeds at the third attempt
+                if self.request_counts[f"{request.method} {kind}"] < 3:
                     return web.Response(status=503, text="<h1>sorry</h1>", headers=_EMPTY)
                 return web.json_response({"status": "PENDING", "version": 1})
-        status, text = _ODD.get(kind, (200, "{}"))
+        status, text = _UNEXPECTED.get(kind, (200, "{}"))
         return web.Response(status=status, text=text, content_type="application/json")
 
 
-_ODD = {
+_UNEXPECTED = {
     "html": (200, "<h1>welcome</h1>"),
     "null": (200, "null"),
     "lacking": (200, '{"version":1}'),

@@ -1,4 +1,4 @@
-"""`make shots` takes screenshots of every checkout state and, by name, of other pages."""
+"""`make shots` takes screenshots of every checkout state, or of the named pages."""
 
 import asyncio
 import os
@@ -22,17 +22,17 @@ from tests.web.console_shots import (
 from tests.web.gallery import Gallery, open_gallery
 from tests.web.portal_pages import FINANCE_PAGES, PAGES, arrange_portal, sign_in_by_link
 from tests.web.states import STATES
-from tests.web.visiting import SMALL_PX, look_at, screen
+from tests.web.visiting import SMALL_PX, open_state, screen
 
 FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
-_IS_COMPLETE = os.environ.get("ALL") == "1"  # dark and in every language too
-_CONSOLE = "console-"  # what the name of a page of the console begins with
+_IS_COMPLETE = os.environ.get("ALL") == "1"  # also dark and in every language
+_CONSOLE = "console-"  # prefix for console pages
 _WIDE_PX = 1280
-_PORTAL = "portal"  # in place of a state: every page of the merchant portal
+_PORTAL = "portal"  # every page of the merchant portal
 _README_STATE = "choose-shop"
-_DOCS = "docs"  # in place of a state: the pictures of the documentation, which are kept
+_DOCS = "docs"  # the pictures in the documentation, which are part of the repository
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-_PORTRAITS = "portraits"  # those of the checkout alone
+_PORTRAITS = "portraits"  # the documentation's pictures of the checkout
 
 
 async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
@@ -48,8 +48,8 @@ async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:
         count += await _portal_looks(page, folder, name, scene.address(name))
     page = await context.new_page()
     for name in ("sign-in", "link/" + "A" * 43):
-        shown = name.partition("/")[0]
-        count += await _portal_looks(page, folder, shown, f"{scene.base}/{name}")
+        page_name = name.partition("/")[0]
+        count += await _portal_looks(page, folder, page_name, f"{scene.base}/{name}")
     return count
 
 
@@ -66,40 +66,42 @@ async def _portal_looks(page: Page, folder: Path, name: str, address: str) -> in
 
 
 async def shoot_checkout_for_the_docs(gallery: Gallery, browser: Browser) -> int:
-    """Take the screenshot of the checkout in README.md; return the number."""
+    """Take the screenshot of the checkout in README.md; return the number of screenshots."""
     context = await screen(browser)
-    page = (await look_at(context, gallery, _README_STATE)).page
+    page = (await open_state(context, gallery, _README_STATE)).page
     await page.set_viewport_size({"width": 900, "height": 1_000})
     save_small(await page.screenshot(), _DOCS_FOLDER / "checkout.png")
     await context.close()
     return 1
 
 
-async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
+async def _run(server_url: str, folder: Path, selected_names: list[str]) -> int:
     program = programs.find()
     if program is None:
         sys.exit(programs.MISSING)
-    buyers = [name for name in wanted if name in STATES]
-    operators = [name.removeprefix(_CONSOLE) for name in wanted if name.startswith(_CONSOLE)]
+    buyers = [name for name in selected_names if name in STATES]
+    operators = [
+        name.removeprefix(_CONSOLE) for name in selected_names if name.startswith(_CONSOLE)
+    ]
     count = 0
     async with async_playwright() as playwright:
         browser = await playwright.chromium.launch(executable_path=program)
         try:
-            if buyers or _PORTAL in wanted:
+            if buyers or _PORTAL in selected_names:
                 async with open_gallery(server_url) as gallery:
                     count += await shoot_checkout(
                         gallery, browser, folder, buyers, is_complete=_IS_COMPLETE
                     )
-                    if _PORTAL in wanted:
+                    if _PORTAL in selected_names:
                         count += await shoot_portal(gallery, browser, folder)
-            if {_DOCS, _PORTRAITS} & {*wanted}:
+            if {_DOCS, _PORTRAITS} & {*selected_names}:
                 async with open_gallery(server_url) as gallery:
                     count += await shoot_checkout_for_the_docs(gallery, browser)
                     count += await shoot_portraits(gallery, browser, _DOCS_FOLDER / "after")
-            if operators or _DOCS in wanted:
+            if operators or _DOCS in selected_names:
                 async with open_console(server_url) as console:
                     count += await shoot_console(console, browser, folder, operators)
-                    if _DOCS in wanted:
+                    if _DOCS in selected_names:
                         count += await shoot_for_the_docs(
                             console, browser, _DOCS_FOLDER, IN_THE_DOCS
                         )
@@ -111,16 +113,16 @@ async def _run(server_url: str, folder: Path, wanted: list[str]) -> int:
 def main() -> None:
     """Take screenshots of all checkout states, or of the pages named in the arguments."""
     names = [*STATES, _PORTAL, *(f"{_CONSOLE}{name}" for name in CONSOLE_PAGES)]
-    wanted = sys.argv[1:] or list(STATES)
-    if unknown := set(wanted) - {*names, _DOCS, _PORTRAITS}:
+    selected_names = sys.argv[1:] or list(STATES)
+    if unknown := set(selected_names) - {*names, _DOCS, _PORTRAITS}:
         sys.exit(f"there is no state {', '.join(sorted(unknown))}; there are {', '.join(names)}")
     FOLDER.mkdir(parents=True, exist_ok=True)
     _DOCS_FOLDER.mkdir(exist_ok=True)
     with tempfile.TemporaryDirectory(prefix="payintent-shots-") as place:
-        Path(place).chmod(0o711)  # so that the server's own user can reach its data
+        Path(place).chmod(0o711)  # so that the server's system user can reach its data
         postgres = Postgres(Path(place) / "postgres", durable=False)
         try:
-            count = asyncio.run(_run(postgres.start(), FOLDER, wanted))
+            count = asyncio.run(_run(postgres.start(), FOLDER, selected_names))
         finally:
             postgres.stop()
     print(f"{count} pictures in {FOLDER}")

@@ -1,4 +1,4 @@
-"""The states of the checkout by name, and the browser's steps to reach them."""
+"""Register the checkout's states by name, with the browser's steps to reach them."""
 
 from collections.abc import Awaitable, Callable, Mapping
 from dataclasses import dataclass, field
@@ -12,14 +12,14 @@ from tests.web.gallery import Gallery
 class Visit:
     """The browser's steps to a state."""
 
-    path: str  # and query
+    path: str  # with the query
     status: int = 200
-    ready: str = "main"  # what is to be seen there, a CSS selector, once the page is complete
-    posts: str = ""  # it is what answers a form: the CSS selector of its button
-    entry: str = ""  # what is entered before
-    wallet: bool = False  # the browser has one
+    ready: str = "main"  # CSS selector of an element that is visible when the page is complete
+    posts: str = ""  # CSS selector of a button, if the state is the response to a form
+    entry: str = ""  # the text to enter before the button is pressed
+    wallet: bool = False  # whether the browser has a wallet
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    texts: tuple[str, ...] = ()  # keys of what the page says
+    texts: tuple[str, ...] = ()  # keys of texts on the page
 
 
 Arrange = Callable[[Gallery], Awaitable[Visit]]

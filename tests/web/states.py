@@ -1,4 +1,4 @@
-"""Every page and state of the checkout, each with a name and the browser's steps."""
+"""Create every page and state of the checkout."""
 
 import json
 from decimal import Decimal
@@ -38,14 +38,14 @@ _LONG = json.dumps(
 )
 
 
-#: Those that are looked at in every language and direction as well.
+#: States that are also checked in a right-to-left language.
 MAIN = (
     *("choose-shop", "choose-taxed", "redirect", "wallet-none", "deposit-partial", "paid-shop"),
     *("refund-address-invalid", "receipt", "link-open-amount"),
 )
 
 
-# What to pay, and how
+# Method selection
 
 
 @state
@@ -55,7 +55,7 @@ async def choose(gallery: Gallery) -> Visit:
 
 @state
 async def choose_shop(gallery: Gallery) -> Visit:
-    """Product, image, logo, a known address, a link back, and help."""
+    """With a product, image, logo, email address, return link, and help."""
     payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin, payer_email=_EMAIL)
     return _of(payment, texts=("choose",))
 
@@ -82,14 +82,14 @@ async def choose_tokens(gallery: Gallery) -> Visit:
 
 @state
 async def choose_everything(gallery: Gallery) -> Visit:
-    """Ten methods of all kinds, including a token on two chains in both ways."""
+    """Ten methods of all kinds, including a token on two chains."""
     world = await gallery.everything()
     return _of(await world.create(**_USD), texts=("group_onchain", "group_bank", "choose_chain"))
 
 
 @state
 async def choose_named(gallery: Gallery) -> Visit:
-    """Methods with well-known names, of which this buyer has used one before."""
+    """Methods with well-known names, if the buyer has already used TrueMoney."""
     payment = await (await gallery.named()).create()
     return _of(
         payment,
@@ -118,34 +118,34 @@ async def choose_long(gallery: Gallery) -> Visit:
 
 @state
 async def choose_embedded(gallery: Gallery) -> Visit:
-    """In a frame of the shop's page."""
+    """In a frame on the shop's page."""
     payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin)
     return _of(payment, _embedded(gallery), texts=("choose",))
 
 
 @state
 async def problem(gallery: Gallery) -> Visit:
-    """A selection that failed."""
+    """A selection has failed."""
     payment = await gallery.broken.create()
     return _of(payment, status=502, posts="form.methods button", texts=("problem_upstream",))
 
 
-# On the way
+# Payments in progress
 
 
 @state
 async def redirect(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "redirect", texts=("continue", "choose_other"))
+    return await _create_in_progress(gallery, "redirect", texts=("continue", "choose_other"))
 
 
 @state
 async def redirect_embedded(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "redirect", _embedded(gallery), texts=("continue",))
+    return await _create_in_progress(gallery, "redirect", _embedded(gallery), texts=("continue",))
 
 
 @state
 async def qr(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "qr", texts=("qr_how",))
+    return await _create_in_progress(gallery, "qr", texts=("qr_how",))
 
 
 @state
@@ -158,32 +158,34 @@ async def redirect_taxed(gallery: Gallery) -> Visit:
 
 @state
 async def form(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "form", texts=("continue",))
+    return await _create_in_progress(gallery, "form", texts=("continue",))
 
 
 @state
 async def card(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "card", ready="iframe, noscript p")
+    return await _create_in_progress(gallery, "card", ready="iframe, noscript p")
 
 
 @state
 async def card_away(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "card-away", ready="[data-status].problem, noscript p")
+    return await _create_in_progress(
+        gallery, "card-away", ready="[data-status].problem, noscript p"
+    )
 
 
 @state
 async def card_embedded(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "card", _embedded(gallery))
+    return await _create_in_progress(gallery, "card", _embedded(gallery))
 
 
 @state
 async def wait(gallery: Gallery) -> Visit:
-    return await _under_way(gallery, "wait", texts=("waiting",))
+    return await _create_in_progress(gallery, "wait", texts=("waiting",))
 
 
 @state
 async def time_over(gallery: Gallery) -> Visit:
-    """The buyer pays at the deadline, and the gateway is being queried."""
+    """The deadline has passed, and the service waits for the gateway's response."""
     return _of(gallery.overdue["started"])
 
 
@@ -226,53 +228,53 @@ async def wallet_seen(gallery: Gallery) -> Visit:
     return _of(bill, ready="[data-status]:not(:empty)")
 
 
-# How it ended
+# Results
 
 
 @state
 async def paid(gallery: Gallery) -> Visit:
-    return _of(await _paid(gallery.plain), texts=("paid", "receipt_open"))
+    return _of(await _create_paid(gallery.plain), texts=("paid", "receipt_open"))
 
 
 @state
 async def paid_shop(gallery: Gallery) -> Visit:
     """With a link back to the shop."""
-    return _of(await _paid_at_shop(gallery), texts=("paid", "receipt_open"))
+    return _of(await _create_paid_at_shop(gallery), texts=("paid", "receipt_open"))
 
 
 @state
 async def paid_embedded(gallery: Gallery) -> Visit:
-    return _of(await _paid_at_shop(gallery), _embedded(gallery), texts=("paid",))
+    return _of(await _create_paid_at_shop(gallery), _embedded(gallery), texts=("paid",))
 
 
 @state
 async def failed_declined(gallery: Gallery) -> Visit:
-    return await _failed(gallery, FailureReason.DECLINED)
+    return await _create_failed(gallery, FailureReason.DECLINED)
 
 
 @state
 async def failed_reverted(gallery: Gallery) -> Visit:
-    return await _failed(gallery, FailureReason.TX_REVERTED)
+    return await _create_failed(gallery, FailureReason.TX_REVERTED)
 
 
 @state
 async def failed_amount(gallery: Gallery) -> Visit:
-    return await _failed(gallery, FailureReason.AMOUNT_MISMATCH)
+    return await _create_failed(gallery, FailureReason.AMOUNT_MISMATCH)
 
 
 @state
 async def failed_token(gallery: Gallery) -> Visit:
-    return await _failed(gallery, FailureReason.TOKEN_MISMATCH)
+    return await _create_failed(gallery, FailureReason.TOKEN_MISMATCH)
 
 
 @state
 async def failed_timeout(gallery: Gallery) -> Visit:
-    return await _failed(gallery, FailureReason.ONCHAIN_TIMEOUT)
+    return await _create_failed(gallery, FailureReason.ONCHAIN_TIMEOUT)
 
 
 @state
 async def failed_unknown(gallery: Gallery) -> Visit:
-    return await _failed(gallery, FailureReason.UNKNOWN)
+    return await _create_failed(gallery, FailureReason.UNKNOWN)
 
 
 @state
@@ -291,33 +293,35 @@ async def cancelled(gallery: Gallery) -> Visit:
 
 @state
 async def partly_refunded(gallery: Gallery) -> Visit:
-    payment = await _refunded(gallery.plain, "90.00")
+    payment = await _create_refunded(gallery.plain, "90.00")
     return _of(payment, texts=("partly_refunded",))
 
 
 @state
 async def refunded(gallery: Gallery) -> Visit:
-    return _of(await _refunded(gallery.plain, None), texts=("refunded",))
+    return _of(await _create_refunded(gallery.plain, None), texts=("refunded",))
 
 
 @state
 async def receipt(gallery: Gallery) -> Visit:
-    return _of(await _paid_at_shop(gallery), "/receipt", texts=("receipt", "receipt_payment"))
+    return _of(
+        await _create_paid_at_shop(gallery), "/receipt", texts=("receipt", "receipt_payment")
+    )
 
 
 @state
 async def receipt_taxed(gallery: Gallery) -> Visit:
-    payment = await _paid(gallery.taxed, tax_manager=TaxManager.SERVICE)
+    payment = await _create_paid(gallery.taxed, tax_manager=TaxManager.SERVICE)
     return _of(payment, "/receipt", texts=("receipt", "fee", "tax"))
 
 
 @state
 async def receipt_refunded(gallery: Gallery) -> Visit:
-    payment = await _refunded(gallery.plain, "90.00")
+    payment = await _create_refunded(gallery.plain, "90.00")
     return _of(payment, "/receipt", texts=("receipt", "refunded"))
 
 
-# What is none of these
+# Errors
 
 
 @state
@@ -334,7 +338,7 @@ async def not_found(gallery: Gallery) -> Visit:
 
 @state
 async def too_many(gallery: Gallery) -> Visit:
-    """An address has exceeded its request limit."""
+    """The buyer's address has exceeded its request limit."""
     payment = await gallery.plain.create()
     headers = {"X-Forwarded-For": "203.0.113.7"}
     return _of(payment, status=429, headers=headers, texts=("sorry_many",))
@@ -343,14 +347,14 @@ async def too_many(gallery: Gallery) -> Visit:
 _USD: dict[str, Any] = {"currency": "USD", "amount": Decimal("25.50"), "amount_text": "25.50"}
 
 
-async def _under_way(gallery: Gallery, way: str, more: str = "", **fields: Any) -> Visit:
+async def _create_in_progress(gallery: Gallery, way: str, more: str = "", **fields: Any) -> Visit:
     payment = await gallery.shop.create()
     await gallery.shop.select(payment, gallery.methods[way])
     return _of(payment, more, **fields)
 
 
-async def _paid_at_shop(gallery: Gallery) -> Payment:
-    return await _paid(
+async def _create_paid_at_shop(gallery: Gallery) -> Payment:
+    return await _create_paid(
         gallery.shop,
         gallery.methods["card"],
         metadata=PRODUCT % gallery.origin,
@@ -358,34 +362,34 @@ async def _paid_at_shop(gallery: Gallery) -> Payment:
     )
 
 
-async def _paid(world: World, method: int | None = None, **changes: Any) -> Payment:
+async def _create_paid(world: World, method: int | None = None, **changes: Any) -> Payment:
     payment = await world.create(**changes)
     session = (await world.select(payment, method)).session
     offer = session.quote
-    took = captured(offer.total_minor, offer.price.currency, reference=f"cap-{payment.id}")
-    return await world.report(payment, session.id, took)
+    capture = captured(offer.total_minor, offer.price.currency, reference=f"cap-{payment.id}")
+    return await world.report(payment, session.id, capture)
 
 
-async def _failed(gallery: Gallery, reason: FailureReason) -> Visit:
+async def _create_failed(gallery: Gallery, reason: FailureReason) -> Visit:
     payment = await gallery.shop.create()
     session = (await gallery.shop.select(payment, gallery.methods["card"])).session
-    said: SessionReport = declined(reason)
-    return _of(await gallery.shop.report(payment, session.id, said), texts=("failed",))
+    report: SessionReport = declined(reason)
+    return _of(await gallery.shop.report(payment, session.id, report), texts=("failed",))
 
 
-async def _refunded(world: World, amount: str | None) -> Payment:
+async def _create_refunded(world: World, amount: str | None) -> Payment:
     """Refund a payment completely or in part, immediately."""
-    payment = await _paid(world)
+    payment = await _create_paid(world)
     ask = CreateRefundRequest(
         merchant_id=payment.merchant_id, payment_id=payment.id, key=uuid4(), amount=amount
     )
-    asked = (await world.service.refund_creator.create(ask)).refund
+    refund = (await world.service.refund_creator.create(ask)).refund
 
     async def is_done() -> bool:
-        for due in await refund_store.claim_due(world.database, 100, _LEASE_S, []):
-            await world.service.refund_sender.process(due)
-        kept = await refund_store.get(world.database, asked.id)
-        return kept is not None and kept.status is RefundStatus.SUCCEEDED
+        for due_refund in await refund_store.claim_due(world.database, 100, _LEASE_S, []):
+            await world.service.refund_sender.process(due_refund)
+        stored_refund = await refund_store.get(world.database, refund.id)
+        return stored_refund is not None and stored_refund.status is RefundStatus.SUCCEEDED
 
-    await wait_until(is_done, "the gateway to give a payment back")
+    await wait_until(is_done, "the gateway refunds the payment")
     return payment

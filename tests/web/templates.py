@@ -1,4 +1,4 @@
-"""The templates of each page, so that a page of each can be checked."""
+"""List and record templates, to check that the tests render each template."""
 
 from pathlib import Path
 from types import ModuleType
@@ -15,13 +15,13 @@ def templates_of(rendering: ModuleType) -> set[str]:
 
 def record_templates(rendering: ModuleType, monkeypatch: pytest.MonkeyPatch) -> set[str]:
     """Return a set that collects the templates that `rendering` uses."""
-    rendered: set[str] = set()
+    rendered_names: set[str] = set()
     environment = rendering._templates
     get_template = environment.get_template
 
-    def recorded(name: str, *others: Any) -> Any:
-        rendered.add(name)
-        return get_template(name, *others)
+    def record_template(name: str, *arguments: Any) -> Any:
+        rendered_names.add(name)
+        return get_template(name, *arguments)
 
-    monkeypatch.setattr(environment, "get_template", recorded)
-    return rendered
+    monkeypatch.setattr(environment, "get_template", record_template)
+    return rendered_names

@@ -1,4 +1,4 @@
-"""Every page and state is accessible: axe and our own checks find no violations."""
+"""Check the accessibility of every checkout page and state with axe and our own checks."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 
@@ -12,7 +12,7 @@ from tests.web import checks
 from tests.web.gallery import Gallery
 from tests.web.states import MAIN, STATES
 from tests.web.templates import record_templates, templates_of
-from tests.web.visiting import HIGH_PX, SMALL_PX, WIDE_PX, look_at, screen
+from tests.web.visiting import HIGH_PX, SMALL_PX, WIDE_PX, open_state, screen
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
@@ -23,15 +23,15 @@ _HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}
 
 @fixture(loop_scope=LOOP, scope="module")
 async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserContext]:
-    """A normal browser, as people have."""
+    """A normal browser."""
     desk = await screen(browser)
-    # One page stays open: the others share its process, and what that has compiled.
+    # A page stays open so that later pages share its process and its compiled scripts.
     await (await desk.new_page()).goto(gallery.base.removesuffix("/c") + "/docs")
     yield desk
     await desk.close()
 
 
-#: A state of each template; the fullest, since what it lacks is not looked at.
+#: The state with the most content for each template.
 _ONE_OF_EACH = (
     "choose-everything", "problem", "redirect-taxed", "card", "wallet-found", "deposit-partial",
     "time-over", "refund-address-invalid", "link-invalid-amount",
@@ -40,64 +40,66 @@ _ONE_OF_EACH = (
 
 
 @pytest.mark.parametrize("name", _ONE_OF_EACH)
-async def test_everybody_can_use_it(gallery: Gallery, desk: BrowserContext, name: str) -> None:
-    look = await look_at(desk, gallery, name)
-    async with look.page as page:
+async def test_every_template_is_accessible(
+    gallery: Gallery, desk: BrowserContext, name: str
+) -> None:
+    view = await open_state(desk, gallery, name)
+    async with view.page as page:
         await checks.unfold(page)
-        found = await checks.unsaid(page)
-        found += await checks.tabbed(page)
-        found += await _bright_dark_and_small(page)
+        problems = await checks.raw_texts(page)
+        problems += await checks.tab_problems(page)
+        problems += await _check_schemes_and_sizes(page)
         await page.set_viewport_size(_HALF)
         await page.evaluate("document.documentElement.style.fontSize = '200%'")
-        found += await checks.overflow(page)
-    assert found == []
-    assert look.troubles == []
+        problems += await checks.overflow(page)
+    assert problems == []
+    assert view.errors == []
 
 
 @pytest.mark.parametrize("name", sorted(STATES.keys() - set(_ONE_OF_EACH)))
-async def test_every_other_state_fits_a_small_screen(
+async def test_the_remaining_states_fit_a_small_screen(
     gallery: Gallery, desk: BrowserContext, name: str
 ) -> None:
-    look = await look_at(desk, gallery, name)
-    async with look.page as page:
+    view = await open_state(desk, gallery, name)
+    async with view.page as page:
         await page.set_viewport_size(_SMALL)
         await checks.unfold(page)
-        found = [*await checks.overflow(page), *await checks.unsaid(page)]
-    assert found == []
-    assert look.troubles == []
+        problems = [*await checks.overflow(page), *await checks.raw_texts(page)]
+    assert problems == []
+    assert view.errors == []
 
 
-async def test_a_state_of_each_template_is_looked_at(
+async def test_the_accessibility_tests_cover_every_template(
     gallery: Gallery, desk: BrowserContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rendering.language_options.cache_clear()  # what is kept is not rendered
+    rendering.language_options.cache_clear()  # a cached page is not rendered
     rendered = record_templates(rendering, monkeypatch)
     for name in _ONE_OF_EACH:
-        await (await look_at(desk, gallery, name)).page.close()
+        await (await open_state(desk, gallery, name)).page.close()
     assert templates_of(rendering) - rendered == {"test_card.html"}  # of test payments
 
 
-async def _bright_dark_and_small(page: Page) -> list[str]:
-    found = await checks.axe(page)
-    found += await checks.overflow(page) + await checks.too_small(page)
+async def _check_schemes_and_sizes(page: Page) -> list[str]:
+    problems = await checks.axe(page)
+    problems += await checks.overflow(page) + await checks.too_small(page)
     await page.emulate_media(color_scheme="dark")
-    found += await checks.axe(page, *checks.COLOURS)
+    problems += await checks.axe(page, *checks.COLOURS)
     await page.set_viewport_size(_SMALL)
-    found += await checks.axe(page)
-    return found + await checks.overflow(page) + await checks.too_small(page)
+    problems += await checks.axe(page)
+    return problems + await checks.overflow(page) + await checks.too_small(page)
 
 
 @pytest.mark.parametrize("name", MAIN)
-async def test_everybody_can_use_it_where_lines_begin_at_the_right(
+async def test_the_main_states_are_accessible_in_a_right_to_left_language(
     gallery: Gallery, desk: BrowserContext, name: str
 ) -> None:
-    look = await look_at(desk, gallery, name, "ar")
-    async with look.page as page:
+    view = await open_state(desk, gallery, name, "ar")
+    async with view.page as page:
         assert await page.evaluate("getComputedStyle(document.body).direction") == "rtl"
         await checks.unfold(page)
-        found = await checks.tabbed(page) + await _bright_dark_and_small(page)
-    assert found == []
-    assert look.troubles == []
+        problems = await checks.tab_problems(page) + await _check_schemes_and_sizes(page)
+    assert problems == []
+    assert view.errors == []
 
 
 _IN_EVERY_LANGUAGE = (
@@ -107,21 +109,25 @@ _IN_EVERY_LANGUAGE = (
 
 
 @pytest.mark.parametrize("lang", LOCALES)
-async def test_every_language_fits_a_small_screen(
+async def test_pages_fit_a_small_screen_in_every_language(
     gallery: Gallery, desk: BrowserContext, lang: str
 ) -> None:
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for name in _IN_EVERY_LANGUAGE:
-        look = await look_at(desk, gallery, name, lang)
-        async with look.page as page:
+        view = await open_state(desk, gallery, name, lang)
+        async with view.page as page:
             await page.set_viewport_size(_SMALL)
             await checks.unfold(page)
-            found[name] = [*await checks.overflow(page), *await checks.unsaid(page), *look.troubles]
-    assert not any(found.values()), found
+            problems[name] = [
+                *await checks.overflow(page),
+                *await checks.raw_texts(page),
+                *view.errors,
+            ]
+    assert not any(problems.values()), problems
 
 
 _BUTTON = "document.querySelector('form.methods button')"
-#: A fault that is planted, the check that finds it, and what is said of it.
+#: Scripts that inject a fault, with the check that detects it and the expected message.
 _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
     "document.querySelector('[name=payer_email]').before('Email'); "
     "document.querySelector('label.field')"
@@ -133,7 +139,7 @@ _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
         checks.axe,
         "color-contrast: ",
     ),
-    f"{_BUTTON}.style.width = '400px'": (checks.overflow, "stands out of the screen"),
+    f"{_BUTTON}.style.width = '400px'": (checks.overflow, "is outside the screen"),
     "document.querySelector('main').style.minWidth = '30rem'": (checks.overflow, "the page is "),
     f"{_BUTTON}.style.cssText = 'overflow: hidden; width: 3rem; white-space: nowrap'": (
         checks.overflow,
@@ -143,37 +149,39 @@ _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
         checks.too_small,
         " x 20",
     ),
-    f"{_BUTTON}.tabIndex = -1": (checks.tabbed, "is not reached"),
-    f"{_BUTTON}.tabIndex = 1": (checks.tabbed, "is reached after what stands below it"),
+    f"{_BUTTON}.tabIndex = -1": (checks.tab_problems, "is not reached"),
+    f"{_BUTTON}.tabIndex = 1": (checks.tab_problems, "is reached after an element below it"),
     "document.querySelector('[name=payer_email]').style.outline = 'none'": (
-        checks.tabbed,
-        "does not show that it has",
+        checks.tab_problems,
+        "does not indicate the focus",
     ),
     f"{_BUTTON}.textContent = 'built-in method copy of dict'": (
-        checks.unsaid,
+        checks.raw_texts,
         "'built-in method'",
     ),
-    "document.title = 'Pay {merchant}'": (checks.unsaid, "'{'"),
+    "document.title = 'Pay {merchant}'": (checks.raw_texts, "'{'"),
 }
 
 
 @pytest.mark.parametrize("fault", _FAULTS)
-async def test_a_planted_fault_is_found(gallery: Gallery, desk: BrowserContext, fault: str) -> None:
+async def test_the_checks_detect_an_injected_fault(
+    gallery: Gallery, desk: BrowserContext, fault: str
+) -> None:
     check, words = _FAULTS[fault]
-    async with (await look_at(desk, gallery, "choose")).page as page:
+    async with (await open_state(desk, gallery, "choose")).page as page:
         await page.set_viewport_size(_SMALL)
         await checks.unfold(page)
         await page.evaluate(fault)
-        found = await check(page)
-    assert any(words in item for item in found), found
+        problems = await check(page)
+    assert any(words in item for item in problems), problems
 
 
-async def test_a_part_that_a_live_page_replaces_is_no_fault(
+async def test_the_tab_check_accepts_an_element_that_a_live_update_replaces(
     gallery: Gallery, desk: BrowserContext
 ) -> None:
     replace = f"const one = {_BUTTON}; one.replaceWith(one.cloneNode(true))"
-    async with (await look_at(desk, gallery, "choose")).page as page:
+    async with (await open_state(desk, gallery, "choose")).page as page:
         await checks.unfold(page)
         await page.evaluate(f"""document.addEventListener("focusin", () => {{ {replace} }},
             {{ once: true }})""")
-        assert await checks.tabbed(page) == []
+        assert await checks.tab_problems(page) == []

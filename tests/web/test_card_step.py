@@ -1,4 +1,4 @@
-"""A buyer pays by card in the provider's element, in a frame on our page."""
+"""Test card payments in the provider's element, which is in a frame on our page."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -37,7 +37,7 @@ LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 PATIENCE_MS = PATIENCE_S * 1_000
-LOOK_S = 0.05
+POLL_S = 0.05
 SMALL_PX = 320
 TOO_MANY = 3
 
@@ -61,19 +61,19 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @dataclass
 class Counter:
-    """A buyer's page, and the shop."""
+    """A buyer's page with the card step."""
 
     world: World
     page: Page
     method: int
     url: str
-    troubles: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
     @property
     def card(self) -> FrameLocator:
         return self.page.frame_locator("iframe[title='Secure payment input frame']")
 
-    async def begin(self) -> Payment:
+    async def start_payment(self) -> Payment:
         """Create a payment, and select the card on its page."""
         payment = await self.world.create()
         await self.page.goto(self.address(payment))
@@ -87,43 +87,43 @@ class Counter:
         await self.card.get_by_label("Card number").fill(number)
         await self.page.get_by_role("button", name="Pay 1,590.00 THB").click()
 
-    async def says(self, text: str) -> None:
+    async def expect_text(self, text: str) -> None:
         await expect(self.page.locator("[data-card-step] [data-status]")).to_contain_text(text)
 
-    async def shows_paid(self, payment: Payment) -> None:
-        """Wait until the page shows the end, and check that the service agrees."""
+    async def wait_for_paid(self, payment: Payment) -> None:
+        """Run inquiries until the payment is paid, and check that the page shows it."""
         async with asyncio.timeout(PATIENCE_S):
             while await self.world.status(payment) != "PAID":
-                await self.tend()
-                await asyncio.sleep(LOOK_S)
-        await self.hurry()
-        await self.sees_paid(payment)
+                await self.run_inquiries()
+                await asyncio.sleep(POLL_S)
+        await self.poll_now()
+        await self.expect_paid(payment)
 
-    async def hurry(self) -> None:
+    async def poll_now(self) -> None:
         """Make the page poll immediately, as it does when it becomes visible."""
-        with suppress(Error):  # it may be on its way to another page already
+        with suppress(Error):  # the page may already be navigating
             await self.page.evaluate("document.dispatchEvent(new Event('visibilitychange'))")
 
-    async def sees_paid(self, payment: Payment) -> None:
+    async def expect_paid(self, payment: Payment) -> None:
         await expect(self.page.get_by_role("heading", name="Paid")).to_be_visible()
         assert self.page.url == self.address(payment)
         assert await self.world.status(payment) == "PAID"
         assert await self.world.cases(payment) == []
 
-    async def declines(self, payment: Payment, count: int) -> None:
-        """Wait until the service knows this many declined attempts."""
+    async def wait_for_declines(self, payment: Payment, count: int) -> None:
+        """Wait until the service has recorded this many declined attempts."""
         async with asyncio.timeout(PATIENCE_S):
-            while await self._declines(payment) < count:
-                await asyncio.sleep(LOOK_S)
-        assert await self._declines(payment) == count
+            while await self._count_declines(payment) < count:
+                await asyncio.sleep(POLL_S)
+        assert await self._count_declines(payment) == count
 
-    async def tend(self) -> None:
-        """Run all due inquiries of the janitor."""
+    async def run_inquiries(self) -> None:
+        """Run all due inquiries, as the janitor does."""
         service = self.world.service
         for ask in await session_store.claim_due(service.database, 10, 60, []):
             await service.session_inquirer.inquire(ask)
 
-    async def _declines(self, payment: Payment) -> int:
+    async def _count_declines(self, payment: Payment) -> int:
         query = "SELECT declines FROM session WHERE payment_id = $1"
         [row] = await self.world.rows(query, payment.id)
         return row["declines"]
@@ -131,7 +131,7 @@ class Counter:
 
 @fixture(loop_scope=LOOP)
 async def method(world: World, settings: Settings, stripe_url: str) -> int:
-    """Offer a card at the Stripe emulator, which sends callbacks."""
+    """Offer a card method at the Stripe emulator, which sends callbacks."""
     account = await world.perform(
         AddAccount(provider="stripe", base_url=stripe_url, credentials=credentials(stripe_url))
     )
@@ -155,53 +155,56 @@ async def counter(
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
     counter = Counter(world, page, method, stripe_url)
-    page.on("pageerror", lambda error: counter.troubles.append(str(error)))
+    page.on("pageerror", lambda error: counter.errors.append(str(error)))
     page.on(
         "console",
-        lambda one: counter.troubles.append(one.text) if "Security Policy" in one.text else None,
+        lambda message: (
+            counter.errors.append(message.text) if "Security Policy" in message.text else None
+        ),
     )
     yield counter
-    assert counter.troubles == []
+    assert counter.errors == []
 
 
-async def test_the_providers_fields_speak_the_pages_language_and_are_dark_with_it(
+async def test_the_providers_fields_use_the_pages_language_and_dark_theme(
     counter: Counter,
 ) -> None:
     await counter.page.emulate_media(color_scheme="dark")
-    payment = await counter.begin()
+    payment = await counter.start_payment()
     await counter.page.goto(f"{counter.address(payment)}?lang=zh-Hant")
     frame = counter.page.locator("iframe[title='Secure payment input frame']")
     await expect(frame).to_have_attribute("lang", "zh-TW")
     await expect(frame).to_have_attribute("data-theme", "night")
 
 
-async def test_a_buyer_pays_and_the_provider_tells_us_and_the_page_shows_it(
+async def test_the_page_shows_a_payment_after_the_providers_callback(
     counter: Counter,
 ) -> None:
-    payment = await counter.begin()
+    payment = await counter.start_payment()
     await counter.pay(PAYS)
-    await counter.sees_paid(payment)  # nobody asks anybody: Stripe calls back, the page looks
+    # Without an inquiry: only Stripe's callback updates the payment.
+    await counter.expect_paid(payment)
 
 
-async def test_who_is_declined_twice_can_still_pay(counter: Counter) -> None:
-    payment = await counter.begin()
+async def test_a_buyer_can_pay_after_two_declines(counter: Counter) -> None:
+    payment = await counter.start_payment()
     for count in (1, 2):
         await counter.pay(DECLINED)
-        await counter.says("Your card was declined.")
-        await counter.declines(payment, count)
+        await counter.expect_text("Your card was declined.")
+        await counter.wait_for_declines(payment, count)
     assert await counter.world.status(payment) == "PROCESSING"
     await counter.pay(PAYS)
-    await counter.shows_paid(payment)
+    await counter.wait_for_paid(payment)
 
 
-async def test_who_is_declined_three_times_has_had_the_tries(counter: Counter) -> None:
-    payment = await counter.begin()
+async def test_a_third_decline_fails_the_payment(counter: Counter) -> None:
+    payment = await counter.start_payment()
     for count in range(1, TOO_MANY + 1):
         await counter.pay(DECLINED)
-        await counter.declines(payment, count)
-    await counter.hurry()
+        await counter.wait_for_declines(payment, count)
+    await counter.poll_now()
     await expect(counter.card.get_by_label("Card number")).to_be_hidden()  # the step is over
-    await counter.tend()
+    await counter.run_inquiries()
     await expect(counter.page.get_by_role("heading", name="did not go through")).to_be_visible()
     [row] = await counter.world.rows(
         "SELECT status, failure_reason FROM payment WHERE id = $1", payment.id
@@ -209,43 +212,45 @@ async def test_who_is_declined_three_times_has_had_the_tries(counter: Counter) -
     assert (row["status"], row["failure_reason"]) == ("FAILED", "DECLINED")
 
 
-async def test_who_fails_the_banks_question_can_answer_it_again(counter: Counter) -> None:
-    payment = await counter.begin()
+async def test_a_buyer_can_repeat_a_failed_authentication(counter: Counter) -> None:
+    payment = await counter.start_payment()
     await counter.pay(CHALLENGES)
     await counter.card.get_by_role("button", name="Fail authentication").click()
-    await counter.says("failed authentication")
-    await counter.declines(payment, 1)
+    await counter.expect_text("failed authentication")
+    await counter.wait_for_declines(payment, 1)
     await counter.page.get_by_role("button", name="Pay 1,590.00 THB").click()
     await counter.card.get_by_role("button", name="Complete authentication").click()
-    await counter.shows_paid(payment)
+    await counter.wait_for_paid(payment)
 
 
-async def test_a_number_that_is_none_is_told_and_is_no_attempt(counter: Counter) -> None:
-    payment = await counter.begin()
+async def test_an_invalid_card_number_shows_an_error_and_is_not_counted_as_a_decline(
+    counter: Counter,
+) -> None:
+    payment = await counter.start_payment()
     await counter.pay("1234")
-    await counter.says("Your card number is invalid.")
+    await counter.expect_text("Your card number is invalid.")
     await counter.pay(PAYS)
-    await counter.shows_paid(payment)
-    await counter.declines(payment, 0)
+    await counter.wait_for_paid(payment)
+    await counter.wait_for_declines(payment, 0)
 
 
-async def test_a_payment_that_was_made_elsewhere_is_not_offered_again(counter: Counter) -> None:
-    payment = await counter.begin()
+async def test_a_payment_that_was_confirmed_elsewhere_is_shown_as_paid(counter: Counter) -> None:
+    payment = await counter.start_payment()
     root = counter.page.locator("[data-card-step]")
     client_secret = await root.get_attribute("data-client-secret")
     await expect(counter.card.get_by_label("Card number")).to_be_visible()
-    asked = {"key": "pk_test_one", "client_secret": client_secret, "number": PAYS}
+    confirmation = {"key": "pk_test_one", "client_secret": client_secret, "number": PAYS}
     url = f"{counter.url}/element/confirm"
-    async with aiohttp.ClientSession() as http, http.post(url, json=asked) as answer:
+    async with aiohttp.ClientSession() as http, http.post(url, json=confirmation) as answer:
         assert answer.status == 200
-    await counter.pay(PAYS)  # the provider refuses it: the page looks what has become of it
-    await counter.shows_paid(payment)
+    await counter.pay(PAYS)  # the provider rejects it, and the page queries the payment
+    await counter.wait_for_paid(payment)
 
 
-async def test_the_step_allows_the_provider_alone_and_no_other_page_does(
+async def test_only_the_card_step_allows_the_provider_in_its_content_security_policy(
     counter: Counter,
 ) -> None:
-    payment = await counter.begin()
+    payment = await counter.start_payment()
     await expect(counter.card.get_by_label("Card number")).to_be_visible()
     policy = await _policy(counter.page)
     assert policy["default-src"] == "'none'"
@@ -253,39 +258,39 @@ async def test_the_step_allows_the_provider_alone_and_no_other_page_does(
     assert policy["frame-src"] == counter.url
     assert policy["connect-src"] == f"'self' {counter.url}"
     await counter.pay(PAYS)
-    await counter.shows_paid(payment)
-    ended = await _policy(counter.page)
-    assert (ended["script-src"], ended["connect-src"]) == ("'self'", "'self'")
-    assert "frame-src" not in ended
+    await counter.wait_for_paid(payment)
+    final_policy = await _policy(counter.page)
+    assert (final_policy["script-src"], final_policy["connect-src"]) == ("'self'", "'self'")
+    assert "frame-src" not in final_policy
 
 
 async def _policy(page: Page) -> dict[str, str]:
     answer = await page.reload()
     assert answer is not None
-    told = answer.headers["content-security-policy"]
-    assert "unsafe" not in told
-    return dict(part.strip().partition(" ")[::2] for part in told.split(";"))
+    policy = answer.headers["content-security-policy"]
+    assert "unsafe" not in policy
+    return dict(part.strip().partition(" ")[::2] for part in policy.split(";"))
 
 
-async def test_a_provider_whose_script_is_away_is_told_and_another_way_can_be_chosen(
+async def test_a_buyer_can_choose_another_method_if_the_providers_script_fails(
     counter: Counter,
 ) -> None:
     await counter.page.route("**/element/v3.js", lambda route: route.abort())
-    await counter.begin()
-    await counter.says("couldn’t be loaded")
+    await counter.start_payment()
+    await counter.expect_text("couldn’t be loaded")
     await unfold(counter.page)
     await expect(counter.page.get_by_role("radio", name="Transfer")).to_be_visible()
     await expect(counter.page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
 
 
-async def test_without_javascript_the_page_says_so_and_offers_everything_else(
+async def test_the_card_step_without_javascript_offers_only_other_methods(
     site: CommonHeaders, world: World, method: int, browser: Browser
 ) -> None:
     async with await browser.new_context(java_script_enabled=False) as buyer:
         page = await buyer.new_page()
         counter = Counter(world, page, method, "")
-        await counter.begin()
-        # By its place, since Playwright finds no text in there.
+        await counter.start_payment()
+        # Playwright cannot locate this element by its text.
         await expect(page.locator("noscript p")).to_contain_text("requires JavaScript")
         await expect(page.locator("noscript p")).to_be_visible()
         await unfold(page)
@@ -293,8 +298,8 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         await expect(page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
 
 
-async def test_the_step_fits_a_small_screen(counter: Counter) -> None:
-    await counter.begin()
+async def test_the_card_step_fits_a_small_screen(counter: Counter) -> None:
+    await counter.start_payment()
     await expect(counter.card.get_by_label("Card number")).to_be_visible()
     await counter.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
     assert await counter.page.evaluate("document.documentElement.scrollWidth") <= SMALL_PX

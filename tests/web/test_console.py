@@ -1,4 +1,4 @@
-"""The operator console in a browser: accessible pages, and the work of two people."""
+"""Test the operator console in a browser: accessibility, and approval by a second operator."""
 
 from collections.abc import AsyncIterator
 from pathlib import Path
@@ -12,7 +12,7 @@ from tests.web import checks
 from tests.web.console_gallery import CONSOLE_PAGES, ConsoleGallery, open_console
 from tests.web.gallery import server_url
 from tests.web.templates import record_templates, templates_of
-from tests.web.test_html import judgement
+from tests.web.test_html import validate_html
 from tests.web.visiting import SMALL_PX, screen
 
 LOOP = "session"
@@ -20,18 +20,19 @@ pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _USUAL_PX = 1280
 _SMALL = {"width": SMALL_PX, "height": 2 * SMALL_PX}
-#: Whoever looks from a phone sees all of a row; the figures behind the chart alone scroll.
+#: Finds tables that scroll horizontally on a phone. Only the chart's figures may scroll.
 _SIDEWAYS = """() => [...document.querySelectorAll(".table:not(:has(#points))")]
-  .filter((one) => one.scrollWidth > one.clientWidth + 1)
-  .map((one) => `${one.ariaLabel} is ${one.scrollWidth} wide on ${one.clientWidth}`)"""
-#: A record with everything about a payment; the tables within it are scrolled.
+  .filter((element) => element.scrollWidth > element.clientWidth + 1)
+  .map(({ ariaLabel, scrollWidth, clientWidth }) =>
+    `${ariaLabel} is ${scrollWidth} wide on ${clientWidth}`)"""
+#: A record with all details of a payment. Its inner tables scroll.
 _SCROLLED = {"operation-nested"}
 _OPERATORS = (None, *sorted({page.operator for page in CONSOLE_PAGES.values() if page.operator}))
 
 
 @fixture(loop_scope=LOOP, scope="module")
 async def console() -> AsyncIterator[ConsoleGallery]:
-    """A console for all tests in this file, which do not affect each other."""
+    """A console for all tests in this module, because the tests are independent."""
     async with open_console(server_url()) as gallery:
         yield gallery
 
@@ -50,7 +51,7 @@ async def desks(
         await context.close()
 
 
-#: A page of each template; the fullest, since what it lacks is not looked at.
+#: The page with the most content for each template.
 _ONE_OF_EACH = (
     "sign-in", "sessions", "today", "gateways", "chains", "operations", "operation-list",
     "operation-nested", "operation-form", "operation-refused", "operation-confirm",
@@ -62,31 +63,31 @@ _ONE_OF_EACH = (
 
 
 @pytest.mark.parametrize("name", _ONE_OF_EACH)
-async def test_everybody_can_use_it(
+async def test_every_template_is_accessible(
     console: ConsoleGallery, desks: dict[str | None, BrowserContext], name: str
 ) -> None:
     page, _ = await console.show(desks[CONSOLE_PAGES[name].operator], name)
     async with page:
-        found = await checks.tabbed(page)
+        problems = await checks.tab_problems(page)
         await checks.unfold(page)
-        found += await checks.unsaid(page) + await _bright_dark_and_small(page)
-    assert found == []
+        problems += await checks.raw_texts(page) + await _check_schemes_and_sizes(page)
+    assert problems == []
 
 
 @pytest.mark.parametrize("name", sorted(CONSOLE_PAGES.keys() - set(_ONE_OF_EACH)))
-async def test_every_other_page_fits_a_small_screen(
+async def test_the_remaining_pages_fit_a_small_screen(
     console: ConsoleGallery, desks: dict[str | None, BrowserContext], name: str
 ) -> None:
     page, _ = await console.show(desks[CONSOLE_PAGES[name].operator], name)
     async with page:
         await page.set_viewport_size(_SMALL)  # type: ignore[arg-type]
         await checks.unfold(page)
-        found = await checks.unsaid(page) + await checks.overflow(page)
-        found += await page.evaluate(_SIDEWAYS)
-    assert found == []
+        problems = await checks.raw_texts(page) + await checks.overflow(page)
+        problems += await page.evaluate(_SIDEWAYS)
+    assert problems == []
 
 
-async def test_a_page_of_each_template_is_looked_at(
+async def test_the_accessibility_tests_cover_every_template(
     console: ConsoleGallery,
     desks: dict[str | None, BrowserContext],
     monkeypatch: pytest.MonkeyPatch,
@@ -94,45 +95,46 @@ async def test_a_page_of_each_template_is_looked_at(
     rendered = record_templates(rendering, monkeypatch)
     for name in _ONE_OF_EACH:
         await console.source(desks[CONSOLE_PAGES[name].operator], name)
-    assert templates_of(rendering) - rendered == {"onward.html"}  # a browser leaves it at once
+    # Browsers leave this page immediately.
+    assert templates_of(rendering) - rendered == {"onward.html"}
 
 
-async def test_no_table_is_too_wide_for_a_usual_screen_and_no_word_is_broken(
+async def test_tables_fit_a_usual_screen_and_words_are_not_broken(
     browser: Browser,
 ) -> None:
     """Production texts are long: gateway ids, addresses, names from an identity provider."""
-    found: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     async with open_console(server_url(), has_long_texts=True) as gallery:
         contexts = {operator: await screen(browser) for operator in _OPERATORS}
         for operator, context in contexts.items():
             if operator is not None:
                 await gallery.sign_in(context, operator)
-        for name, wanted in CONSOLE_PAGES.items():
+        for name, console_page in CONSOLE_PAGES.items():
             if name in _SCROLLED:
                 continue
-            page, _ = await gallery.show(contexts[wanted.operator], name)
+            page, _ = await gallery.show(contexts[console_page.operator], name)
             async with page:
                 await page.set_viewport_size({"width": _USUAL_PX, "height": 800})
-                found[name] = await checks.too_wide(page) + await checks.overflow(page)
+                problems[name] = await checks.too_wide(page) + await checks.overflow(page)
         for context in contexts.values():
             await context.close()
-    assert {name: troubles for name, troubles in found.items() if troubles} == {}
+    assert {name: items for name, items in problems.items() if items} == {}
 
 
 @pytest.mark.parametrize(
-    ("html", "trouble"),
+    ("html", "problem"),
     [
         ('<div class="table"><table><td style="min-width: 90rem">x</td></table></div>', "wide"),
         ('<p style="width: 3rem; word-break: break-all">Stationery</p>', "Stationery is broken"),
     ],
 )
-async def test_a_wide_table_and_a_broken_word_are_found(
-    browser: Browser, html: str, trouble: str
+async def test_the_checks_detect_a_wide_table_and_a_broken_word(
+    browser: Browser, html: str, problem: str
 ) -> None:
     context = await screen(browser)
     page = await context.new_page()
     await page.set_content(f"<style>.table {{ overflow: auto }}</style><main>{html}</main>")
-    assert any(trouble in item for item in await checks.too_wide(page))
+    assert any(problem in item for item in await checks.too_wide(page))
     await page.set_content("<main><p style='width: 8rem'>Nimbus Books and Stationery</p></main>")
     assert await checks.too_wide(page) == []
     await context.close()
@@ -141,23 +143,23 @@ async def test_a_wide_table_and_a_broken_word_are_found(
 async def test_every_page_is_valid_html(
     console: ConsoleGallery, desks: dict[str | None, BrowserContext], tmp_path: Path
 ) -> None:
-    for name, wanted in CONSOLE_PAGES.items():
-        html = await console.source(desks[wanted.operator], name)
+    for name, console_page in CONSOLE_PAGES.items():
+        html = await console.source(desks[console_page.operator], name)
         (tmp_path / f"{name}.html").write_text(html)
-    assert await judgement(tmp_path) == ""
+    assert await validate_html(tmp_path) == ""
 
 
-async def _bright_dark_and_small(page: Page) -> list[str]:
-    found = await checks.axe(page)
-    found += await checks.overflow(page) + await checks.too_small(page)
+async def _check_schemes_and_sizes(page: Page) -> list[str]:
+    problems = await checks.axe(page)
+    problems += await checks.overflow(page) + await checks.too_small(page)
     await page.emulate_media(color_scheme="dark")
-    found += await checks.axe(page, *checks.COLOURS)
+    problems += await checks.axe(page, *checks.COLOURS)
     await page.set_viewport_size(_SMALL)  # type: ignore[arg-type]
-    found += await checks.axe(page) + await page.evaluate(_SIDEWAYS)
-    return found + await checks.overflow(page) + await checks.too_small(page)
+    problems += await checks.axe(page) + await page.evaluate(_SIDEWAYS)
+    return problems + await checks.overflow(page) + await checks.too_small(page)
 
 
-async def test_one_person_proposes_by_keyboard_and_another_approves(
+async def test_an_operator_proposes_by_keyboard_and_a_second_operator_approves(
     console: ConsoleGallery, browser: Browser
 ) -> None:
     context = await browser.new_context(java_script_enabled=False)

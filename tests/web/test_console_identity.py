@@ -1,4 +1,4 @@
-"""Sign-in with OpenID Connect in a browser: via another site, with the strict cookie."""
+"""Test sign-in with OpenID Connect in a browser, via a different site and with strict cookies."""
 
 from collections.abc import AsyncGenerator
 from dataclasses import replace
@@ -27,11 +27,11 @@ pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 @fixture(loop_scope=LOOP)
 async def provider() -> AsyncGenerator[IdentityProvider]:
-    async with identity_provider("localhost") as one:  # another site than 127.0.0.1
-        yield one
+    async with identity_provider("localhost") as provider_server:  # a different site than 127.0.0.1
+        yield provider_server
 
 
-async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
+async def test_an_operator_signs_in_with_the_identity_provider(
     settings: Settings,
     service: Service,
     world: World,
@@ -51,23 +51,23 @@ async def test_an_operator_goes_to_the_provider_and_comes_back_signed_in(
         page = await context.new_page()
         await page.goto("/audit")
         assert await checks.axe(page) + await checks.too_small(page) == []
-        way = page.get_by_role("link", name="Sign in with localhost")
-        await expect(way).to_be_visible()
+        sign_in_link = page.get_by_role("link", name="Sign in with localhost")
+        await expect(sign_in_link).to_be_visible()
         await page.keyboard.press("Tab")
-        await way.focus()
+        await sign_in_link.focus()
         await page.keyboard.press("Enter")
         await expect(page.get_by_role("heading", name="Audit")).to_be_visible()
         await expect(page.get_by_role("cell", name="Sign in operator.sign-in")).to_be_visible()
         provider.person |= {"groups": []}
         await page.goto("/sign-in")
-        await way.click()
+        await sign_in_link.click()
         await expect(page.get_by_role("alert")).to_contain_text("does not have a role")
         assert await checks.axe(page) == []
         await page.goto("/audit")
-        await expect(way).to_be_visible()
+        await expect(sign_in_link).to_be_visible()
         await context.close()
 
 
 def _with(service: Service, settings: Settings) -> Service:
-    """Open the service with the settings of an installation with a provider."""
+    """Return the service with settings that include an identity provider."""
     return replace(service, settings=settings)

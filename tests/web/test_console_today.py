@@ -1,4 +1,4 @@
-"""Today, Gateways and Chains in a browser: live updates, charts, changes, accessibility."""
+"""Test the console's Today, Gateways and Chains pages in a browser."""
 
 import asyncio
 import re
@@ -27,29 +27,30 @@ _WIDE = {"width": 1280, "height": 900}
 _PHONE = {"width": 412, "height": 823}
 _SCRIPTS = re.compile(r"\.js(\?|$)")
 _PAINTED = "() => performance.getEntriesByName('first-contentful-paint').length"
-#: What has moved since it was first painted, but for less than a hundredth of the screen.
+#: Layout shifts after the first paint that affect more than 1 % of the screen.
 _MOVED = """async () => {
-  const found = [];
-  const seen = new PerformanceObserver((list) => found.push(...list.getEntries()));
-  seen.observe({ type: "layout-shift", buffered: true });
+  const findings = [];
+  const observer = new PerformanceObserver((list) => findings.push(...list.getEntries()));
+  observer.observe({ type: "layout-shift", buffered: true });
   for (let frame = 0; frame < 3; frame += 1) await new Promise(requestAnimationFrame);
   await new Promise((done) => setTimeout(done));
-  return found.filter(({ value }) => value > 0.01).flatMap(({ value, sources }) => sources.map(
+  return findings.filter(({ value }) => value > 0.01).flatMap(({ value, sources }) => sources.map(
     ({ node }) => `${value}: ${node?.localName} ${node?.id} ${node?.className}`));
 }"""
-#: Notes which parts of Today a browser leaves for later, and when it comes to them.
+#: Records when the browser skips the rendering of a part of Today, and when it renders the part.
 _NOTE_PARTS = """document.addEventListener("contentvisibilityautostatechange", (event) => {
-  (window.noted ??= []).push([event.target.getAttribute("aria-labelledby"), event.skipped]);
+  const part = event.target.getAttribute("aria-labelledby");
+  (window.visibilityEvents ??= []).push([part, event.skipped]);
 }, true)"""
-#: Sizes and weights of the text on the screen.
+#: The font sizes and weights on the screen.
 _FONTS = """() => [...new Set([...document.querySelectorAll("body *")].filter((part) => {
   const { top, bottom } = part.getBoundingClientRect();
   const hasText = [...part.childNodes].some((node) => node.nodeType === 3 && node.data.trim());
   return hasText && bottom > 0 && top < innerHeight && part.checkVisibility();
 }).map((part) => getComputedStyle(part))
   .map((style) => `${style.fontSize} ${style.fontWeight}`))]"""
-_FONTS_MAX = 4  # a whole browser takes its time for each
-#: Tables scroll by themselves; the page must not.
+_FONTS_MAX = 4  # each costs rendering time
+#: Tables may scroll horizontally, but the page must not.
 _SIDEWAYS = "() => document.documentElement.scrollWidth - document.documentElement.clientWidth"
 
 
@@ -68,32 +69,38 @@ async def page(
         await context.close()
 
 
-async def _everybody_can_use_it(page: Page) -> list[str]:
-    """View a page wide and narrow, light and dark; it ends wide and light."""
-    found = await checks.axe(page) + await checks.too_small(page)
+async def _find_problems(page: Page) -> list[str]:
+    """Check a page in wide and narrow, light and dark; it is wide and light afterwards."""
+    problems = await checks.axe(page) + await checks.too_small(page)
     await page.emulate_media(color_scheme="dark")
-    found += await checks.axe(page, *checks.COLOURS)
+    problems += await checks.axe(page, *checks.COLOURS)
     await page.set_viewport_size(_SMALL)
-    found += await checks.axe(page) + await checks.too_small(page)
+    problems += await checks.axe(page) + await checks.too_small(page)
     if await page.evaluate(_SIDEWAYS) > 0:
-        found.append("the page is wider than the screen")
+        problems.append("the page is wider than the screen")
     await page.emulate_media(color_scheme="light")
     await page.set_viewport_size(_WIDE)
-    return found
+    return problems
 
 
-async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_trouble(
+async def test_an_operator_sees_a_live_payment_and_manages_gateways_and_chains(
     page: Page, world: World
 ) -> None:
-    troubles: list[str] = []
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda told: troubles.append(told.text) if told.type == "error" else None)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console", lambda message: errors.append(message.text) if message.type == "error" else None
+    )
 
-    assert await _moved(page) == []
-    noted: list[list[object]] = await page.evaluate("window.noted")
-    first = dict(reversed(noted))  # what came first, by part
-    assert first["ends"] is True
-    assert ["money", False] in noted  # at once, or where a browser was slow in the next frame
+    assert await _measure_layout_shift(page) == []
+    visibility_events: list[list[object]] = await page.evaluate("window.visibilityEvents")
+    first_events = dict(reversed(visibility_events))  # the first event of each part
+    assert first_events["ends"] is True
+    # Immediately, or in the next frame if the browser is slow.
+    assert [
+        "money",
+        False,
+    ] in visibility_events
     paid_figure = page.locator(".ends .paid .figure")
     await expect(paid_figure).to_have_text("0")
     await paid_figure.locator("xpath=..").focus()
@@ -102,74 +109,76 @@ async def test_an_operator_sees_a_payment_come_in_and_a_gateway_and_a_chain_in_t
     await expect(paid_figure).to_have_text("1")
     await expect(paid_figure.locator("xpath=..")).to_be_focused()
     await expect(page.locator("[data-part=money]")).to_contain_text("1,590.00")
-    assert await _everybody_can_use_it(page) == []
+    assert await _find_problems(page) == []
     await page.get_by_role("button", name="Pause").click()
     await expect(page.locator("#live-state")).to_have_text("Paused")
 
     await page.get_by_role("link", name="Gateways", exact=True).first.click()
-    assert await _everybody_can_use_it(page) == []
-    for what in ("fake", "account 1"):
-        await page.get_by_role("link", name=f"Disable: {what}", exact=True).click()
+    assert await _find_problems(page) == []
+    for subject in ("fake", "account 1"):
+        await page.get_by_role("link", name=f"Disable: {subject}", exact=True).click()
         await _confirm(page)
         await page.goto("/gateways")
-        await page.get_by_role("link", name=f"Enable: {what}", exact=True).click()
+        await page.get_by_role("link", name=f"Enable: {subject}", exact=True).click()
         await _confirm(page)
         await page.goto("/gateways")
-        off = page.get_by_role("link", name=f"Disable: {what}", exact=True)
-        await expect(off).to_be_visible()
+        disable_link = page.get_by_role("link", name=f"Disable: {subject}", exact=True)
+        await expect(disable_link).to_be_visible()
 
     await world.rows(CURSOR, "bsc", REASON)
     await page.goto("/chains")
     await expect(page.get_by_text(REASON)).to_be_visible()
-    assert await _everybody_can_use_it(page) == []
+    assert await _find_problems(page) == []
     await page.get_by_role("link", name=re.compile("^Resume ")).click()
     await _confirm(page)
     await page.goto("/chains")
-    await expect(page.get_by_text("not watched", exact=True)).to_be_visible()  # until it is read
+    # Until the chain is scanned.
+    await expect(page.get_by_text("not watched", exact=True)).to_be_visible()
     await expect(page.get_by_text(REASON)).to_have_count(0)
-    assert troubles == []
+    assert errors == []
 
 
-async def _moved(page: Page) -> list[str]:
+async def _measure_layout_shift(page: Page) -> list[str]:
     """Load Today on a phone, with scripts only after the first paint; return the layout shift."""
     is_requested, is_painted = asyncio.Event(), asyncio.Event()
-    held: list[str] = []
+    delayed_scripts: list[str] = []
 
-    async def later(route: Route) -> None:
-        held.append(route.request.url.rpartition("/")[2])
+    async def continue_later(route: Route) -> None:
+        delayed_scripts.append(route.request.url.rpartition("/")[2])
         is_requested.set()
         await is_painted.wait()
         await route.continue_()
 
     await page.set_viewport_size(_PHONE)
-    await page.goto("about:blank")  # or scripts of the page before are held too
+    await page.goto("about:blank")  # otherwise scripts of the previous page are delayed too
     await page.add_init_script(_NOTE_PARTS)
-    await page.route(_SCRIPTS, later)
+    await page.route(_SCRIPTS, continue_later)
     await page.goto("/", wait_until="commit")
     await page.wait_for_function(_PAINTED)
     await asyncio.wait_for(is_requested.wait(), PATIENCE_S)
-    assert held == ["today.js"]  # and the chart's library when the figures are there
+    # The chart's library is requested when the figures are displayed.
+    assert delayed_scripts == ["today.js"]
     assert len(await page.evaluate(_FONTS)) <= _FONTS_MAX
     is_painted.set()
     await expect(page.locator("#live-state")).to_have_text("Live")
     await expect(page.locator("#chart canvas")).to_be_visible()
-    moved: list[str] = await page.evaluate(_MOVED)
+    layout_shifts: list[str] = await page.evaluate(_MOVED)
     await page.unroute(_SCRIPTS)
     await page.set_viewport_size(_WIDE)
-    return moved
+    return layout_shifts
 
 
 async def _confirm(page: Page) -> None:
     """Enter a reason, and confirm the change."""
     await page.get_by_label("Reason").fill("it is tried")
     await page.get_by_role("button", name=re.compile("^(Submit|Continue)$")).click()
-    confirmed = page.get_by_role("button", name="Confirm")
-    if await confirmed.count():
-        await confirmed.click()
+    confirm_button = page.get_by_role("button", name="Confirm")
+    if await confirm_button.count():
+        await confirm_button.click()
     await expect(page.get_by_text("Done.", exact=True)).to_be_visible()
 
 
-async def test_without_scripts_the_figures_are_there(
+async def test_the_figures_are_available_without_scripts(
     settings: Settings, service: Service, world: World, browser: Browser
 ) -> None:
     async with serving_operator(settings, service) as base:

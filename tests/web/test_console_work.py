@@ -1,4 +1,4 @@
-"""An operator's work in a browser: find, read, decide, resend, and activate a merchant."""
+"""Test an operator's work in a browser: search, decisions, resends, and merchant activation."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -36,7 +36,7 @@ WHY = "ticket 7"
 
 @dataclass
 class Subjects:
-    """The objects on the pages: a payment, a pending refund, a case, a dead event."""
+    """The objects on the pages: a payment, a pending refund, a case and a dead event."""
 
     world: World
     payment: str
@@ -52,7 +52,7 @@ class Operator:
 
     page: Page
     base: str
-    troubles: list[str] = field(default_factory=list[str])
+    errors: list[str] = field(default_factory=list[str])
 
     async def open(self, path: str) -> None:
         await self.page.goto(self.base + path)
@@ -78,20 +78,20 @@ class Operator:
         await self.page.wait_for_selector("[role=status]")
         return await self.page.inner_text("main")
 
-    def hear(self, message: ConsoleMessage) -> None:
+    def record_message(self, message: ConsoleMessage) -> None:
         if message.type in {"error", "warning"}:
-            self.troubles.append(message.text)
+            self.errors.append(message.text)
 
 
 @asynccontextmanager
 async def operating(browser: Browser, base: str, token: str) -> AsyncIterator[Operator]:
     context: BrowserContext = await screen(browser)
     operator = Operator(await context.new_page(), base)
-    operator.page.on("console", operator.hear)
+    operator.page.on("console", operator.record_message)
     await operator.sign_in(token)
     yield operator
     await context.close()
-    assert operator.troubles == []
+    assert operator.errors == []
 
 
 @fixture(loop_scope=LOOP)
@@ -116,7 +116,7 @@ async def console(world: World) -> AsyncIterator[str]:
 
 @fixture(loop_scope=LOOP)
 async def subjects(world: World, receiver: Receiver) -> Subjects:
-    """Create one of each object that the console manages."""
+    """Create an object of each kind that the console manages."""
     url = receiver.url
     await world.rows(
         "UPDATE merchant SET callback_url = $1, allow_http = true WHERE id = $2",
@@ -128,14 +128,14 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
     async with world.database.transaction() as tx:
         await pending_transfers.add_posted_hash(tx, session.id, HASH, "pay")
     _, refund, _ = await add_refunds_for_approval(world)
-    short = await world.create()
-    chosen = (await world.select(short)).session
-    await world.report(short, chosen.id, captured(1_000, reference="short"))
-    [case] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", short.id)
-    ended = await world.create(payer_uid="ann")
+    underpaid = await world.create()
+    session_to_report = (await world.select(underpaid)).session
+    await world.report(underpaid, session_to_report.id, captured(1_000, reference="short"))
+    [case] = await world.rows("SELECT id FROM money_case WHERE payment_id = $1", underpaid.id)
+    cancelled = await world.create(payer_uid="ann")
     async with world.database.transaction() as tx:
-        await cancel_by_merchant(tx, ended, None)
-    [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", ended.id)
+        await cancel_by_merchant(tx, cancelled, None)
+    [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", cancelled.id)
     await outbox_store.record(world.database, [_refused_attempt(world, event["id"], url)])
     return Subjects(
         world=world,
@@ -143,7 +143,7 @@ async def subjects(world: World, receiver: Receiver) -> Subjects:
         refund=ids.format_id(ids.REFUND, refund),
         case=ids.format_id(ids.CASE, case["id"]),
         event=event["id"],
-        events_payment=ids.format_id(ids.PAYMENT, ended.id),
+        events_payment=ids.format_id(ids.PAYMENT, cancelled.id),
     )
 
 
@@ -175,7 +175,7 @@ async def working(service: Service) -> AsyncIterator[None]:
         await loops
 
 
-async def test_an_operator_finds_decides_and_sends_again(
+async def test_an_operator_finds_a_payment_decides_a_case_and_resends_an_event(
     browser: Browser, console: str, subjects: Subjects, receiver: Receiver
 ) -> None:
     token = await subjects.world.operator_token("Alan")
@@ -218,7 +218,7 @@ async def _attempts(operator: Operator, event_id: UUID) -> str:
     return await operator.page.inner_text("[aria-label=Attempts]")
 
 
-async def test_a_merchant_is_activated_from_nothing(
+async def test_a_merchant_is_created_and_activated(
     browser: Browser, console: str, world: World
 ) -> None:
     tokens = [await world.operator_token(name) for name in ("Ada", "Alan")]
@@ -263,12 +263,12 @@ async def test_a_merchant_is_activated_from_nothing(
         assert await ada.page.locator(".steps > li.done").count() >= 6
 
 
-async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_tried(
+async def test_changes_are_hidden_from_a_viewer_and_rejected(
     browser: Browser, console: str, subjects: Subjects
 ) -> None:
     world = subjects.world
     token = await world.operator_token("Vera", Role.VIEWER)
-    offers = {
+    hidden_actions = {
         f"/refunds/{subjects.refund}": ("Approve", "Reject"),
         f"/cases/{subjects.case}": ("Dismiss", "Refund"),
         f"/webhooks/events/{subjects.event}": ("Resend event",),
@@ -276,7 +276,7 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
         "/gateways": ("Disable",),
         "/chains": ("Resume",),
     }
-    refused = {
+    rejected_operations = {
         "refund/approve": {"refund_id": subjects.refund},
         "case/resolve": {"case_id": subjects.case},
         "webhooks/replay": {"event_id": subjects.event},
@@ -287,14 +287,14 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
         "chain/resume": {"chain": "polygon"},
     }
     async with operating(browser, console, token) as vera:
-        for path, names in offers.items():
+        for path, names in hidden_actions.items():
             await vera.open(path)
             assert await vera.page.locator("h1").count() == 1, path
             for name in names:
-                found = vera.page.locator("main a, main button", has_text=name)
-                assert await found.count() == 0, (path, name)
+                control = vera.page.locator("main a, main button", has_text=name)
+                assert await control.count() == 0, (path, name)
         csrf = await vera.page.locator("[name=csrf]").first.get_attribute("value") or ""
-        for page, fields in refused.items():
+        for page, fields in rejected_operations.items():
             answer = await vera.page.goto(f"{console}/operations/{page}?{urlencode(fields)}")
             assert answer is not None
             assert answer.status == 403, page
@@ -302,9 +302,9 @@ async def test_who_only_reads_is_offered_no_change_and_refused_where_one_is_trie
             form = {"csrf": csrf, "why": WHY, "step": "confirmed"} | {
                 name: str(value) for name, value in fields.items()
             }
-            tried = await vera.page.request.post(
+            response = await vera.page.request.post(
                 f"{console}/operations/{page}", form=form, headers={"Origin": console}
             )
-            assert tried.status == 403, page
-            assert "Vera has the viewer role" in await tried.text(), page
-        vera.troubles = [trouble for trouble in vera.troubles if "403" not in trouble]
+            assert response.status == 403, page
+            assert "Vera has the viewer role" in await response.text(), page
+        vera.errors = [error for error in vera.errors if "403" not in error]

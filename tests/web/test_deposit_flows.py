@@ -1,4 +1,4 @@
-"""A buyer with a simple wallet pays to an address on every chain, and receives a refund."""
+"""Test payments to an address on every chain with a simple wallet, and their refunds."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -24,7 +24,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 _TOKENS = [(slug, item) for slug in PLANS for item in PLANS[slug].tokens if not item.native]
 _NAMES = {"ethereum": "Ethereum", "bsc": "BNB Smart Chain", "native": "Native"}
 _BUYER = to_checksum_address(bytes(19) + b"\x07")
-_MISTYPED = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"  # an invalid checksum
+_INVALID = "0x5aAeb6053F3E94C9b9A09f33669435E7Ef1BeAeD"  # an invalid checksum
 _WITH_AND_WITHOUT_SCRIPTS = pytest.mark.parametrize("scripted", [True, False])
 _ON_EVERY_CHAIN = pytest.mark.parametrize("slug", PLANS)
 
@@ -49,34 +49,34 @@ class Counter:
         return self.deposits.ground
 
     async def send(self, amount: str, token: str | None = None) -> None:
-        """Send tokens to the displayed address. They are in a block that is not final."""
+        """Send tokens to the displayed address. The transfer's block is not final."""
         symbol = token or self.session.quote.token or ""
         units = int(Decimal(amount).scaleb(self.ground.deployment.token(symbol).decimals))
-        shown = await self.page.locator(".address").text_content()
-        assert (shown or "").lower() == self.deposits.address(self.session)
+        displayed_address = await self.page.locator(".address").text_content()
+        assert (displayed_address or "").lower() == self.deposits.address(self.session)
         await self.deposits.transfer(self.session, units, symbol)
         await self.ground.turn()
-        await self.renew()
+        await self.update_page()
 
-    async def renew(self) -> None:
-        """Update the page; without JavaScript, the buyer follows the link."""
+    async def update_page(self) -> None:
+        """Update the page. Without JavaScript, the buyer must follow a link."""
         if self.scripted:
-            await self.till.hurry()
+            await self.till.poll_now()
         else:
             await self.page.get_by_role("link", name="Check status").first.click()
 
-    async def says(self, *texts: str) -> None:
+    async def expect_text(self, *texts: str) -> None:
         for text in texts:
             await expect(self.page.locator("[data-deposit] [data-status]")).to_contain_text(text)
 
-    async def sees(self, heading: str) -> None:
-        await self.renew()
+    async def expect_heading(self, heading: str) -> None:
+        await self.update_page()
         await expect(self.page.get_by_role("heading", name=heading)).to_be_visible()
 
-    async def is_refunded(self, amount: str, token: str) -> None:
-        """Refund the only case: the buyer follows the link, mistypes the address, and corrects it.
+    async def refund_case(self, amount: str, token: str) -> None:
+        """Refund the only case. The buyer mistypes the address and corrects it.
 
-        The refund is then sent and final.
+        Check that the refund has arrived when it is final.
         """
         [case] = await self.ground.world.rows("SELECT id FROM money_case")
         case_id = ids.format_id(ids.CASE, case["id"])
@@ -86,7 +86,7 @@ class Counter:
         await self.page.reload()
         await self.page.get_by_role("link", name="Enter the address for your refund").click()
         await expect(self.page.locator(".amount")).to_have_text(f"{amount}\u00a0{token}")
-        await self._enter(_MISTYPED)
+        await self._enter(_INVALID)
         await expect(self.page.get_by_role("alert")).to_contain_text("not a valid wallet address")
         await self._enter(_BUYER)
         await expect(self.page.locator("main")).to_contain_text("will be sent to this address")
@@ -111,15 +111,19 @@ def token() -> str:
 
 @fixture(loop_scope=LOOP)
 async def counter(till: Till, refunding: RefundWorld, token: str, scripted: bool) -> Counter:
-    others = {item.symbol for item in till.ground.deployment.tokens if not item.native} - {token}
-    deposits = await add_factory(till.ground, token, *others)
+    other_tokens = {item.symbol for item in till.ground.deployment.tokens if not item.native} - {
+        token
+    }
+    deposits = await add_factory(till.ground, token, *other_tokens)
     payment, session = await deposits.bill(token)
     await till.show(payment)
     return Counter(till, deposits, refunding, payment, session, scripted)
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
-@pytest.mark.parametrize(("slug", "token"), [(slug, one.symbol) for slug, one in _TOKENS])
+@pytest.mark.parametrize(
+    ("slug", "token"), [(slug, plan_token.symbol) for slug, plan_token in _TOKENS]
+)
 async def test_a_plain_wallet_pays_in_two_transfers_on_every_chain(
     counter: Counter, slug: str, token: str
 ) -> None:
@@ -127,58 +131,60 @@ async def test_a_plain_wallet_pays_in_two_transfers_on_every_chain(
     await expect(page.locator(".figure")).to_have_text(f"25.5\u00a0{token}")
     await expect(page.locator("[data-details]")).to_contain_text(_NAMES[slug])
     await counter.send("10.000001")
-    await counter.says(
+    await counter.expect_text(
         f"10.000001\u00a0{token} of 25.5\u00a0{token}", f"remaining 15.499999\u00a0{token}"
     )
     await expect(page.locator(".figure")).to_have_text(f"15.499999\u00a0{token}")
     await counter.send("15.499999")
-    await counter.says("The full amount of 25.5")
+    await counter.expect_text("The full amount of 25.5")
     await counter.ground.final(40)
-    await counter.sees("Paid")
+    await counter.expect_heading("Paid")
     assert await counter.deposits.outcome(counter.payment) == ("PAID", None, [])
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
 @_ON_EVERY_CHAIN
-async def test_too_little_until_the_deadline_is_refunded_to_the_buyers_address(
+async def test_an_underpayment_at_the_deadline_is_refunded_to_the_buyers_address(
     counter: Counter,
 ) -> None:
     await counter.send("12.75")
     await counter.ground.final(40)
     await counter.deposits.expire(counter.payment)
-    await counter.sees("The payment did not go through")
+    await counter.expect_heading("The payment did not go through")
     assert await counter.deposits.outcome(counter.payment) == (
         "FAILED",
         "AMOUNT_MISMATCH",
         ["AMOUNT_MISMATCH"],
     )
-    await counter.is_refunded("12.75", "USDT")
+    await counter.refund_case("12.75", "USDT")
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
-async def test_an_overpayment_pays_and_the_surplus_is_refunded(counter: Counter) -> None:
+async def test_an_overpayment_completes_the_payment_and_the_surplus_is_refunded(
+    counter: Counter,
+) -> None:
     await counter.send("30.5")
-    await counter.says("The full amount of 25.5")
+    await counter.expect_text("The full amount of 25.5")
     await counter.ground.final()
-    await counter.sees("Paid")
+    await counter.expect_heading("Paid")
     assert await counter.deposits.outcome(counter.payment) == ("PAID", None, ["SURPLUS"])
-    await counter.is_refunded("5", "USDT")
+    await counter.refund_case("5", "USDT")
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
 @pytest.mark.parametrize("slug", ["ethereum"])
-async def test_another_listed_token_does_not_pay_and_is_refunded(counter: Counter) -> None:
+async def test_a_different_listed_token_does_not_pay_and_is_refunded(counter: Counter) -> None:
     await counter.send("25.5", "USDC")
-    await counter.says("No payment received yet.", "a different token", "send only USDT")
+    await counter.expect_text("No payment received yet.", "a different token", "send only USDT")
     await counter.ground.final(40)
     await counter.deposits.expire(counter.payment)
-    await counter.sees("The payment did not go through")
+    await counter.expect_heading("The payment did not go through")
     assert await counter.deposits.outcome(counter.payment) == (
         "FAILED",
         "TOKEN_MISMATCH",
         ["TOKEN_MISMATCH"],
     )
-    await counter.is_refunded("25.5", "USDC")
+    await counter.refund_case("25.5", "USDC")
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
@@ -189,7 +195,8 @@ async def test_a_buyer_chooses_between_an_address_and_a_wallet(till: Till) -> No
     await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
     tokens = page.locator("label.method", has_text="USDT")
     address, wallet = "Pay from an exchange or any wallet", "Connect your wallet"
-    for at, (way, fee) in enumerate(((address, "0.50"), (wallet, "1.10"))):  # the cheapest first
+    # The cheaper method first.
+    for at, (way, fee) in enumerate(((address, "0.50"), (wallet, "1.10"))):
         await expect(tokens.nth(at)).to_contain_text(way)
         await expect(tokens.nth(at)).to_contain_text("Usually less than a minute")
         await expect(tokens.nth(at)).to_contain_text(f"Network fee about {fee}\u00a0USD")

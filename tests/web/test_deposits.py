@@ -1,4 +1,4 @@
-"""A buyer pays to an address, and the page updates; a wrong address is rejected."""
+"""Test payments to an address: the page follows the transfers, and hides a wrong address."""
 
 import re
 from collections.abc import Callable
@@ -35,19 +35,19 @@ async def _bill(till: Till, deposits: DepositGround) -> tuple[Payment, Session, 
     return payment, session, address
 
 
-async def _says(page: Page, *texts: str) -> None:
+async def _expect_text(page: Page, *texts: str) -> None:
     for text in texts:
         await expect(page.locator("[data-deposit] [data-status]")).to_contain_text(text)
 
 
-async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
+async def test_the_page_follows_a_payment_in_two_transfers(
     till: Till, deposits: DepositGround
 ) -> None:
     world, page = deposits.ground.world, till.page
     await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
     await choose(page, "Pay from an exchange or any wallet")
     await expect(page.locator(".figure")).to_have_text("25.5\u00a0USDT")
-    await _says(page, "No payment received yet.")
+    await _expect_text(page, "No payment received yet.")
     address = await page.locator(".address").text_content()
     assert address is not None
     await page.locator(".address").click()
@@ -56,22 +56,22 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
 
     await _send(deposits, address, _HALF)
     await deposits.ground.turn()
-    await _says(
+    await _expect_text(
         page, "12.75\u00a0USDT of 25.5", "still being confirmed", "Send the remaining 12.75"
     )
     await expect(page.locator(".figure")).to_have_text("12.75\u00a0USDT")
     await expect(page.locator("pay-copy").first).to_have_attribute("data-text", "12.75")
     await expect(page.locator(".address")).to_have_text(address)
-    link = page.get_by_role("link", name="Open in a wallet")  # it is still unfolded
+    link = page.get_by_role("link", name="Open in a wallet")  # the details are still expanded
     assert f"uint256={_HALF}" in (await link.get_attribute("href") or "")
     await expect(page.locator("form.methods")).to_have_count(0)
 
     await deposits.ground.final()
-    await till.hurry()
+    await till.poll_now()
     await expect(page.locator("[data-deposit]")).not_to_contain_text("still being confirmed")
     await _send(deposits, address, TOTAL - _HALF)
     await deposits.ground.turn()
-    await _says(page, "The full amount of 25.5")
+    await _expect_text(page, "The full amount of 25.5")
     await expect(page.locator(".address")).to_have_count(0)
     await deposits.ground.final()
     await expect(page.get_by_role("heading", name="Paid")).to_be_visible()
@@ -79,7 +79,7 @@ async def test_a_buyer_sends_a_part_and_then_the_rest_and_the_page_follows(
 
 
 async def _send(deposits: DepositGround, address: str, amount: int) -> None:
-    """Send tokens to the displayed address, like a wallet outside our page."""
+    """Send tokens to the displayed address, as from a wallet outside our page."""
     recipient = bytes.fromhex(address[2:]).rjust(32, b"\0")
     data = bytes.fromhex("a9059cbb") + recipient + amount.to_bytes(32, "big")
     token = deposits.ground.token("USDT")
@@ -87,22 +87,22 @@ async def _send(deposits: DepositGround, address: str, amount: int) -> None:
 
 
 @pytest.mark.full
-async def test_whoever_listens_hears_how_much_has_arrived(
+async def test_the_onchain_event_reports_received_and_remaining_amounts(
     till: Till, deposits: DepositGround
 ) -> None:
     await till.page.add_init_script(
-        """window.heard = new Promise((done) => {
+        """window.onchainEvent = new Promise((done) => {
           addEventListener("pay:onchain", ({ detail }) => done(detail));
         })"""
     )
     _, session, _ = await _bill(till, deposits)
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
-    heard = await till.page.evaluate("window.heard")
-    assert heard["pending"] == {"amount": "12.75", "amount_smallest_unit": str(_HALF)}
-    assert (heard["status"], heard["step"]) == ("partial", "deposit")
-    assert heard["received"]["amount_smallest_unit"] == "0"
-    assert heard["remaining"]["amount_smallest_unit"] == str(TOTAL - _HALF)
+    event = await till.page.evaluate("window.onchainEvent")
+    assert event["pending"] == {"amount": "12.75", "amount_smallest_unit": str(_HALF)}
+    assert (event["status"], event["step"]) == ("partial", "deposit")
+    assert event["received"]["amount_smallest_unit"] == "0"
+    assert event["remaining"]["amount_smallest_unit"] == str(TOTAL - _HALF)
 
 
 _TAMPERING: dict[str, Callable[[str, str], str]] = {
@@ -118,7 +118,7 @@ _TAMPERING: dict[str, Callable[[str, str], str]] = {
 
 
 async def _tamper(till: Till, address: str, way: str) -> None:
-    """Insert a different address into every page."""
+    """Replace the address in every page response."""
 
     async def answer(route: Route) -> None:
         response = await route.fetch()
@@ -132,16 +132,16 @@ async def _tamper(till: Till, address: str, way: str) -> None:
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", _TAMPERING)
-async def test_an_address_that_is_not_the_payments_is_hidden(
+async def test_an_address_that_does_not_belong_to_the_payment_is_hidden(
     till: Till, deposits: DepositGround, way: str
 ) -> None:
     payment, session = await deposits.bill()
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
     await _tamper(till, address, way)
     await till.show(payment)
-    await _says(till.page, _WRONG)
-    for gone in (".address", ".figure", "[data-deposit] img", "[data-deposit] a"):
-        await expect(till.page.locator(gone)).to_have_count(0)
+    await _expect_text(till.page, _WRONG)
+    for selector in (".address", ".figure", "[data-deposit] img", "[data-deposit] a"):
+        await expect(till.page.locator(selector)).to_have_count(0)
 
 
 @pytest.mark.full
@@ -153,13 +153,13 @@ async def test_an_address_that_changes_while_the_page_is_open_is_hidden(
     await _tamper(till, address, "everywhere")
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
-    await till.hurry()
-    await _says(till.page, _WRONG)
+    await till.poll_now()
+    await _expect_text(till.page, _WRONG)
     await expect(till.page.locator(".address")).to_have_count(0)
 
 
 @pytest.mark.full
-async def test_the_page_is_complete_without_javascript(
+async def test_a_buyer_pays_to_an_address_without_javascript(
     site: object, browser: Browser, deposits: DepositGround
 ) -> None:
     payment, session = await deposits.bill()
@@ -167,15 +167,15 @@ async def test_the_page_is_complete_without_javascript(
     context = await browser.new_context(java_script_enabled=False)
     page = await context.new_page()
     await page.goto(f"{base}/{payment.checkout_id}")
-    await _says(page, "No payment received yet.")
+    await _expect_text(page, "No payment received yet.")
     await expect(page.locator(".address")).to_be_visible()
     await expect(page.locator(".script").first).to_be_hidden()
     await expect(page.locator(".no-script").first).to_be_visible()
-    assert await page.locator("img.qr").first.evaluate("one => one.naturalWidth") > 0
+    assert await page.locator("img.qr").first.evaluate("element => element.naturalWidth") > 0
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
     await page.get_by_role("link", name="Check status").click()
-    await _says(page, "12.75\u00a0USDT of 25.5", "Send the remaining 12.75")
+    await _expect_text(page, "12.75\u00a0USDT of 25.5", "Send the remaining 12.75")
     await expect(page.locator(".figure")).to_have_text("12.75\u00a0USDT")
     await deposits.transfer(session, TOTAL - _HALF)
     await deposits.ground.final()

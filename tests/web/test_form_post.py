@@ -1,4 +1,4 @@
-"""A form on the page sends the buyer to ECPay, with and without JavaScript."""
+"""Test the form that sends the buyer to ECPay, with and without JavaScript."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -27,7 +27,7 @@ LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 PATIENCE_MS = PATIENCE_S * 1_000
-LOOK_S = 0.05
+POLL_S = 0.05
 SMALL_PX = 320
 NOWHERE = "http://127.0.0.1:9"
 
@@ -49,13 +49,13 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @dataclass
 class Desk:
-    """A page of a buyer who pays in Taiwan dollars."""
+    """A buyer's page for payments in Taiwan dollars."""
 
     world: World
     page: Page
-    troubles: list[str] = field(default_factory=list)
+    errors: list[str] = field(default_factory=list)
 
-    async def chosen(self) -> Payment:
+    async def select_ecpay(self) -> Payment:
         """Create a payment, and select ECPay on its page."""
         payment = await self.world.create(
             currency="TWD", amount=Decimal(1590), amount_text="1590.00"
@@ -64,7 +64,7 @@ class Desk:
         await choose(self.page, "ECPay")
         return payment
 
-    async def go_on(self) -> None:
+    async def continue_to_gateway(self) -> None:
         await self.page.get_by_role("button", name="Continue to payment").click()
         await expect(self.page.get_by_role("heading", name="1590 TWD")).to_be_visible()
 
@@ -72,29 +72,29 @@ class Desk:
         await self.page.get_by_label("Card number").fill(card)
         await self.page.get_by_role("button", name="Pay", exact=True).click()
 
-    async def ends(self, payment: Payment, status: str) -> None:
-        """Wait until the service knows the end, and check that the page shows it."""
+    async def expect_status(self, payment: Payment, status: str) -> None:
+        """Wait until the payment has this status, and check that the page shows it."""
         await expect(self.page).to_have_url(f"{self.base}/{payment.checkout_id}")
         async with asyncio.timeout(PATIENCE_S):
             while await self.world.status(payment) != status:
-                await asyncio.sleep(LOOK_S)
+                await asyncio.sleep(POLL_S)
         await self.page.reload()
-        told = {"PAID": "Paid", "FAILED": "The payment did not go through"}[status]
-        await expect(self.page.get_by_role("heading", name=told)).to_be_visible()
+        heading = {"PAID": "Paid", "FAILED": "The payment did not go through"}[status]
+        await expect(self.page.get_by_role("heading", name=heading)).to_be_visible()
         assert await self.world.cases(payment) == []
 
     @property
     def base(self) -> str:
         return self.world.service.settings.checkout_base
 
-    def hear(self, message: ConsoleMessage) -> None:
+    def record_message(self, message: ConsoleMessage) -> None:
         if "Security Policy" in message.text:
-            self.troubles.append(message.text)
+            self.errors.append(message.text)
 
 
 @fixture(loop_scope=LOOP)
 async def method(world: World, ecpay_url: str) -> int:
-    """Offer a card at ECPay, whose pages are here and whose API is unreachable."""
+    """Offer a card method at the ECPay emulator. Its API is unreachable."""
     credentials = {
         "merchant_id": ACCOUNT.merchant_id,
         "hash_key": ACCOUNT.hash_key,
@@ -123,48 +123,46 @@ async def desk(
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
         desk = Desk(world, page)
-        page.on("console", desk.hear)
+        page.on("console", desk.record_message)
         yield desk
-        assert desk.troubles == []
+        assert desk.errors == []
 
 
-async def come_back(desk: Desk, request: pytest.FixtureRequest) -> None:
-    """Leave ECPay, by pressing a button if no script does it."""
+async def return_to_shop(desk: Desk, request: pytest.FixtureRequest) -> None:
+    """Leave ECPay. If JavaScript is disabled, the buyer must press a button."""
     if "no javascript" in request.node.name:
         await desk.page.get_by_role("button", name="Back to the shop").click()
 
 
-async def test_a_buyer_chooses_goes_on_pays_and_comes_back(
+async def test_a_buyer_pays_at_ecpay_and_returns(
     desk: Desk, request: pytest.FixtureRequest
 ) -> None:
-    payment = await desk.chosen()
+    payment = await desk.select_ecpay()
     await desk.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
     box = await desk.page.get_by_role("button", name="Continue to payment").bounding_box()
     assert box is not None
     assert box["x"] + box["width"] <= SMALL_PX
-    await desk.go_on()
+    await desk.continue_to_gateway()
     await desk.pay(APPROVED)
-    await come_back(desk, request)
-    await desk.ends(payment, "PAID")
+    await return_to_shop(desk, request)
+    await desk.expect_status(payment, "PAID")
 
 
-async def test_a_declined_buyer_comes_back_to_the_end(
+async def test_a_declined_buyer_returns_to_the_result(
     desk: Desk, request: pytest.FixtureRequest
 ) -> None:
-    payment = await desk.chosen()
-    await desk.go_on()
+    payment = await desk.select_ecpay()
+    await desk.continue_to_gateway()
     await desk.pay(DECLINED)
-    await come_back(desk, request)
-    await desk.ends(payment, "FAILED")
+    await return_to_shop(desk, request)
+    await desk.expect_status(payment, "FAILED")
 
 
-async def test_the_form_leads_on_though_the_method_is_no_longer_offered(
-    desk: Desk, method: int
-) -> None:
-    payment = await desk.chosen()
+async def test_the_form_still_works_after_the_method_is_disabled(desk: Desk, method: int) -> None:
+    payment = await desk.select_ecpay()
     await desk.world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", method)
     answer = await desk.page.goto(f"{desk.base}/{payment.checkout_id}")
     assert answer is not None
     assert "unsafe" not in answer.headers["content-security-policy"]
     await expect(desk.page.get_by_role("radio", name="ECPay")).to_be_hidden()
-    await desk.go_on()
+    await desk.continue_to_gateway()

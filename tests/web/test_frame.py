@@ -1,4 +1,4 @@
-"""The hosted page in a frame: the pages that it talks to, and the links that leave it."""
+"""Test the hosted page in a frame: its messages, and the links that leave the frame."""
 
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
@@ -24,13 +24,13 @@ pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 
 LISTENS = """<!doctype html><title>shop</title><h1>The shop</h1><script>
-  window.told = [];
-  addEventListener("message", ({ origin, data }) => told.push({ origin, ...data }));
+  window.messages = [];
+  addEventListener("message", ({ origin, data }) => messages.push({ origin, ...data }));
 </script>"""
 
 
 class Shop:
-    """A page of the shop, with the checkout in a frame."""
+    """A shop's page with the checkout in a frame."""
 
     def __init__(self, desk: Desk, origin: str) -> None:
         self.desk = desk
@@ -45,33 +45,37 @@ class Shop:
     def frame(self) -> FrameLocator:
         return self.page.frame_locator("iframe")
 
-    async def frames(self, payment: Payment) -> None:
-        """Show the checkout's page in a frame."""
+    async def show_frame(self, payment: Payment) -> None:
+        """Show a payment's checkout in a frame."""
         await self.page.evaluate(
             "src => document.body.append(Object.assign(document.createElement('iframe'), { src }))",
             self.desk.address(payment) + self.embed,
         )
 
-    async def says(self, **message: Any) -> None:
+    async def post_message(self, **message: Any) -> None:
         await self.page.evaluate(
             "message => document.querySelector('iframe').contentWindow.postMessage(message, '*')",
             {"source": "payintent", "version": 1, "nonce": "n-1"} | message,
         )
 
-    async def was_heard(self) -> None:
-        """Wait until the frame has had time to act."""
+    async def wait_until_processed(self) -> None:
+        """Wait until the frame has processed all messages."""
         frame = self.page.frames[1]
         assert await frame.evaluate("fetch('/healthz').then(({ status }) => status)") == 200
 
-    async def is_told(self, type_: str) -> dict[str, Any]:
-        """Wait until the frame has sent a message of a kind; return the last message."""
+    async def wait_for_message(self, type_: str) -> dict[str, Any]:
+        """Wait until the frame has sent a message of this type; return the last message."""
         handle = await self.page.wait_for_function(
-            "type => told.findLast((one) => one.type === type)", arg=type_
+            "type => messages.findLast((message) => message.type === type)", arg=type_
         )
-        told = await handle.json_value()
+        message = await handle.json_value()
         base = self.desk.world.service.settings.checkout_base.removesuffix("/c")
-        assert (told["origin"], told["source"], told["nonce"]) == (base, "payintent", "n-1")
-        return told
+        assert (message["origin"], message["source"], message["nonce"]) == (
+            base,
+            "payintent",
+            "n-1",
+        )
+        return message
 
 
 @asynccontextmanager
@@ -104,7 +108,7 @@ async def open_shop(
         await world.perform(profile)
         await desk.page.goto(f"{origin}/basket")
         yield Shop(desk, origin)
-        assert desk.troubles == []
+        assert desk.errors == []
         await desk.page.close()
 
 
@@ -114,69 +118,71 @@ async def shop(world: World, site: CommonHeaders, buyer: BrowserContext) -> Asyn
         yield shop
 
 
-async def test_the_shop_lets_the_buyer_choose_and_is_told_what_comes_next(shop: Shop) -> None:
+async def test_the_shop_submits_the_choice_and_receives_the_next_action(shop: Shop) -> None:
     world = shop.desk.world
     payment = await world.create()
-    await shop.frames(payment)
-    assert (await shop.is_told("ready"))["status"] == "PENDING"
-    assert (await shop.is_told("resize"))["height"] > 100
+    await shop.show_frame(payment)
+    assert (await shop.wait_for_message("ready"))["status"] == "PENDING"
+    assert (await shop.wait_for_message("resize"))["height"] > 100
     await shop.frame.get_by_role("radio", name="Transfer").check()
-    assert (await shop.is_told("change"))["kind"] == "redirect"
-    await shop.says(type="submit", nonce="wrong")
-    await shop.says(type="submit", source="other")
-    await shop.was_heard()
+    assert (await shop.wait_for_message("change"))["kind"] == "redirect"
+    await shop.post_message(type="submit", nonce="wrong")
+    await shop.post_message(type="submit", source="other")
+    await shop.wait_until_processed()
     assert world.gateway.created == []
-    await shop.says(type="submit")
-    action = (await shop.is_told("next_action"))["action"]
+    await shop.post_message(type="submit")
+    action = (await shop.wait_for_message("next_action"))["action"]
     assert action["redirect"]["url"] == f"{GATEWAY}/pay"
     link = shop.frame.get_by_role("link", name="Continue to payment")
     await expect(link).to_have_attribute("target", "_top")
-    assert shop.page.url == f"{shop.origin}/basket"  # the frame led nobody anywhere
+    assert shop.page.url == f"{shop.origin}/basket"  # the frame does not navigate the page
     assert len(world.gateway.created) == 1
-    await shop.desk.is_paid((await world.read(payment)).payment)
+    await shop.desk.report_paid((await world.read(payment)).payment)
     await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
-    assert (await shop.is_told("result"))["status"] == "PAID"
-    assert (await shop.is_told("status"))["status"] == "PAID"  # after PROCESSING, if that was seen
+    assert (await shop.wait_for_message("result"))["status"] == "PAID"
+    assert (await shop.wait_for_message("status"))["status"] == "PAID"
 
 
 async def test_a_retry_in_the_frame_replaces_the_shops_page(shop: Shop) -> None:
     world = shop.desk.world
     cancel_url = f"{shop.origin}/cart?order=1"
     payment = await world.create(cancel_url=cancel_url)
-    await shop.frames(payment)
-    await shop.is_told("ready")
+    await shop.show_frame(payment)
+    await shop.wait_for_message("ready")
     session = (await world.select(payment)).session
     await world.report(payment, session.id, declined())
     await shop.frame.get_by_role("link", name="Try again").click()
     await shop.page.wait_for_url(f"{cancel_url}&payment_id=pay_*&status=FAILED")
 
 
-async def test_what_comes_next_is_told_though_the_change_is_heard_of_before(shop: Shop) -> None:
+async def test_the_shop_receives_the_next_action_even_if_an_update_arrives_first(
+    shop: Shop,
+) -> None:
     desk = shop.desk
 
-    async def slow(route: Route) -> None:
+    async def respond_slowly(route: Route) -> None:
         answer = await route.fetch()
-        for _ in range(3):  # time enough to hear of it, and to act on that
-            await shop.page.wait_for_event("response", lambda one: desk._is_view(one.url))
+        for _ in range(3):  # enough time for the page to receive and process updates
+            await shop.page.wait_for_event("response", lambda response: desk._is_view(response.url))
         await route.fulfill(response=answer)
 
-    await shop.page.route("**/quotes", slow)
-    await shop.frames(await desk.world.create())
-    await shop.is_told("ready")
+    await shop.page.route("**/quotes", respond_slowly)
+    await shop.show_frame(await desk.world.create())
+    await shop.wait_for_message("ready")
     await shop.page.frames[1].evaluate("setInterval(() => dispatchEvent(new Event('online')), 50)")
-    await shop.says(type="submit")
-    assert (await shop.is_told("next_action"))["action"]["type"] == "redirect"
+    await shop.post_message(type="submit")
+    assert (await shop.wait_for_message("next_action"))["action"]["type"] == "redirect"
 
 
-async def test_a_refused_choice_is_told_in_the_frame_and_to_the_shop(shop: Shop) -> None:
+async def test_a_rejected_selection_is_reported_in_the_frame_and_to_the_shop(shop: Shop) -> None:
     world = shop.desk.world
     payment = await world.create()
-    await shop.frames(payment)
+    await shop.show_frame(payment)
     await shop.frame.get_by_label("Email").fill("ann@example.com")
     world.gateway.answer_create = lambda _: OutcomeUnknown(detail="planted")
     await shop.frame.get_by_role("button", name="Pay").click()
-    told = await shop.is_told("refused")
-    assert (told["code"], len(told["requestId"])) == ("PG_UPSTREAM_ERROR", 32)
+    message = await shop.wait_for_message("refused")
+    assert (message["code"], len(message["requestId"])) == ("PG_UPSTREAM_ERROR", 32)
     await expect(shop.frame.get_by_role("alert")).to_contain_text("provider did not respond")
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.5")
     await shop.frame.get_by_role("button", name="Pay").click()
@@ -187,52 +193,56 @@ async def test_a_refused_choice_is_told_in_the_frame_and_to_the_shop(shop: Shop)
 
 
 async def test_the_shop_changes_language_and_country(shop: Shop) -> None:
-    await shop.frames(await shop.desk.world.create())
-    await shop.is_told("ready")
-    await shop.says(type="update", locale="ar", country="US")
+    await shop.show_frame(await shop.desk.world.create())
+    await shop.wait_for_message("ready")
+    await shop.post_message(type="update", locale="ar", country="US")
     await expect(shop.frame.locator("html")).to_have_attribute("dir", "rtl")
     await expect(shop.frame.locator("body")).to_have_attribute("data-embed", shop.origin)
     await expect(shop.frame.locator("select[name=country]")).to_have_value("US")
 
 
-async def test_one_page_of_the_shop_does_not_speak_for_another(shop: Shop) -> None:
+async def test_a_message_from_a_different_allowed_origin_is_ignored(shop: Shop) -> None:
     world = shop.desk.world
-    other = "http://other.test"
-    both = SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=[shop.origin, other])
-    await world.perform(both)
-    shop.embed = f"?embed_origin={other}&nonce=n-1"
-    await shop.frames(await world.create())
+    embedding_origin = "http://other.test"
+    profile = SetMerchantProfile(
+        merchant_id=world.merchant_id, allowed_origins=[shop.origin, embedding_origin]
+    )
+    await world.perform(profile)
+    shop.embed = f"?embed_origin={embedding_origin}&nonce=n-1"
+    await shop.show_frame(await world.create())
     await expect(shop.frame.locator("html.scripted")).to_have_count(1)
-    await shop.says(type="submit")
-    await shop.was_heard()
+    await shop.post_message(type="submit")
+    await shop.wait_until_processed()
     assert world.gateway.created == []
-    assert await shop.page.evaluate("told") == []
+    assert await shop.page.evaluate("messages") == []
 
 
-async def test_no_other_page_frames_the_checkout(shop: Shop) -> None:
+async def test_an_unregistered_origin_cannot_frame_the_checkout(shop: Shop) -> None:
     world = shop.desk.world
     payment = await world.create()
-    other = SetMerchantProfile(merchant_id=world.merchant_id, allowed_origins=["http://other.test"])
-    await world.perform(other)
-    async with shop.page.expect_event("console", lambda one: "frame-ancestors" in one.text):
-        await shop.frames(payment)
-    assert await shop.page.evaluate("told.length") == 0
-    shop.desk.troubles.clear()
+    profile = SetMerchantProfile(
+        merchant_id=world.merchant_id, allowed_origins=["http://other.test"]
+    )
+    await world.perform(profile)
+    async with shop.page.expect_event("console", lambda message: "frame-ancestors" in message.text):
+        await shop.show_frame(payment)
+    assert await shop.page.evaluate("messages.length") == 0
+    shop.desk.errors.clear()
 
 
-async def test_out_of_its_frame_the_page_is_as_any_other(shop: Shop) -> None:
+async def test_an_embed_url_outside_a_frame_works_like_the_hosted_page(shop: Shop) -> None:
     payment = await shop.desk.world.create()
     await shop.desk.show(payment, shop.embed)
     await shop.page.get_by_role("button", name="Pay").click()
     await expect(shop.page).to_have_url(f"{GATEWAY}/pay")
 
 
-async def test_wallets_and_the_way_back_are_out_of_the_frame(
+async def test_wallet_payments_and_the_return_link_open_outside_the_frame(
     ground: ChainWorld, site: CommonHeaders, buyer: BrowserContext
 ) -> None:
     async with open_shop(ground.world, site, buyer) as shop:
         payment, session = await ground.bill("NATIVED")
-        await shop.frames(payment)
+        await shop.show_frame(payment)
         link = shop.frame.get_by_role("link", name="Continue to payment")
         await expect(link).to_have_attribute("href", f"/c/{payment.checkout_id}")
         await expect(link).to_have_attribute("target", "_top")
@@ -240,6 +250,7 @@ async def test_wallets_and_the_way_back_are_out_of_the_frame(
         await ground.pay(session)
         await ground.final()
         await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
-        await expect(shop.frame.locator("pay-return")).to_be_hidden()  # it stays where it is
+        # A frame does not return automatically.
+        await expect(shop.frame.locator("pay-return")).to_be_hidden()
         back = shop.frame.get_by_role("link", name="Back to")
         await expect(back).to_have_attribute("target", "_top")

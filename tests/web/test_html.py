@@ -1,4 +1,4 @@
-"""Every page and state is valid HTML in every language, and names its state."""
+"""Validate the HTML and the texts of every checkout page and state in every language."""
 
 import asyncio
 import html
@@ -22,7 +22,7 @@ _CHOICE = re.compile(r'<input type="radio" name="method" value="([^"]+)"')
 _PLACE = re.compile(r"\\\{\w+\\\}")
 
 
-async def test_every_state_is_valid_html_and_says_what_it_is_in_every_language(
+async def test_every_state_is_valid_html_with_its_texts_in_every_language(
     gallery: Gallery, tmp_path: Path
 ) -> None:
     async with aiohttp.ClientSession() as client:
@@ -31,9 +31,9 @@ async def test_every_state_is_valid_html_and_says_what_it_is_in_every_language(
             for lang in LOCALES:
                 page = await _page(client, gallery, visit, lang)
                 assert _missing(page, visit, lang) == [], (name, lang)
-                if lang in _VALIDATED:  # the others differ in their words alone
+                if lang in _VALIDATED:  # the remaining languages differ only in their texts
                     (tmp_path / f"{name}.{lang}.html").write_text(page)
-    assert await judgement(tmp_path) == ""
+    assert await validate_html(tmp_path) == ""
 
 
 async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, lang: str) -> str:
@@ -53,19 +53,19 @@ async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, l
                     status, page = answer.status, await answer.text()
             if status == visit.status:
                 return page
-            assert visit.status == 429, status  # a limit that lets one through each second
+            assert visit.status == 429, status  # the rate limit accepts a request per second
 
 
 def _missing(page: str, visit: Visit, lang: str) -> list[str]:
     """Return the missing texts of a state."""
     body, _, _ = page.partition("<body")[2].partition('<script type="application/json"')
-    said = html.unescape(body)
+    text = html.unescape(body)
     words = load_language(lang).translations
     patterns = {key: _PLACE.sub(".+?", re.escape(words[key])) for key in visit.texts}
-    return [key for key, pattern in patterns.items() if not re.search(pattern, said)]
+    return [key for key, pattern in patterns.items() if not re.search(pattern, text)]
 
 
-async def judgement(folder: Path) -> str:
+async def validate_html(folder: Path) -> str:
     """Run html-validate on all files in a folder."""
     command = (node(), tool("html-validate/bin/html-validate.mjs"))
     options = (
@@ -76,12 +76,12 @@ async def judgement(folder: Path) -> str:
         "--max-warnings",
         "0",
     )
-    running = await asyncio.create_subprocess_exec(
+    validator = await asyncio.create_subprocess_exec(
         *map(str, (*command, *options, folder / "*.html")),
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.STDOUT,
     )
-    told, _ = await running.communicate()
-    text = told.decode()
-    assert running.returncode == 0 or text, "html-validate failed and said nothing"
+    output, _ = await validator.communicate()
+    text = output.decode()
+    assert validator.returncode == 0 or text, "html-validate failed without output"
     return text.replace(f"{folder}/", "").strip()

@@ -1,4 +1,4 @@
-"""The hosted page in columns, with large text, by keyboard, without motion, and on paper."""
+"""Test the hosted page's layout, large text, keyboard use, reduced motion and printing."""
 
 from collections.abc import AsyncIterator
 
@@ -11,7 +11,7 @@ from payintent.payments.model import Payment
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, Desk, make_desk
 from tests.web.gallery import Gallery
-from tests.web.visiting import look_at, screen
+from tests.web.visiting import open_state, screen
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
@@ -30,22 +30,22 @@ LONG = (
     '"detail":"' + "a long detail " * 30 + '","vendor":"v","quantity":3}}'
 )
 MEASURE = """([control, target]) => {
-  const found = [];
+  const findings = [];
   const root = document.documentElement;
-  if (root.scrollWidth > root.clientWidth) found.push(`${root.scrollWidth} px wide`);
-  for (const one of document.querySelectorAll("a, button, input, select, summary, .method")) {
-    const { width, height } = one.getBoundingClientRect();
-    if (!one.checkVisibility() || one.type === "hidden" || one.type === "radio") continue;
-    const least = one.matches("a:not(.button)") ? target : control;
+  if (root.scrollWidth > root.clientWidth) findings.push(`${root.scrollWidth} px wide`);
+  for (const element of document.querySelectorAll("a, button, input, select, summary, .method")) {
+    const { width, height } = element.getBoundingClientRect();
+    if (!element.checkVisibility() || ["hidden", "radio"].includes(element.type)) continue;
+    const least = element.matches("a:not(.button)") ? target : control;
     if (height < least || width < target) {
-      found.push(`${one.outerHTML.slice(0, 60)}: ${width} x ${height}`);
+      findings.push(`${element.outerHTML.slice(0, 60)}: ${width} x ${height}`);
     }
   }
-  return found;
+  return findings;
 }"""
 TWO_COLUMNS_PX = 900
-PLACES = """() => [".order", ".pay"].map((one) => {
-  const { left, right, top, bottom } = document.querySelector(one).getBoundingClientRect();
+PLACES = """() => [".order", ".pay"].map((selector) => {
+  const { left, right, top, bottom } = document.querySelector(selector).getBoundingClientRect();
   return { left, right, top, bottom };
 })"""
 SLIPS = ("built-in method", "{", "}", "undefined", "[object")
@@ -55,10 +55,10 @@ SLIPS = ("built-in method", "{", "}", "undefined", "[object")
 async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Desk]:
     desk = await make_desk(world, site, buyer)
     yield desk
-    assert desk.troubles == []
+    assert desk.errors == []
 
 
-async def states(desk: Desk) -> dict[str, str]:
+async def create_states(desk: Desk) -> dict[str, str]:
     """Create payments in every state; return the URLs to open."""
     world = desk.world
     await world.rows("UPDATE merchant SET tax_manager = 'SERVICE', name = repeat('Nimbus ', 12)")
@@ -67,36 +67,40 @@ async def states(desk: Desk) -> dict[str, str]:
     open_ = [await world.create(**large) for _ in range(3)]
     for payment in open_[1:]:
         await world.select(payment)
-    await desk.is_paid((await world.read(open_[2])).payment)
+    await desk.report_paid((await world.read(open_[2])).payment)
     expired = await world.create(expires_in_s=0)
-    named = dict(zip(("choose", "continue", "paid"), open_, strict=True)) | {"expired": expired}
-    paths = {name: f"/{one.checkout_id}" for name, one in named.items()}
+    payments = dict(zip(("choose", "continue", "paid"), open_, strict=True)) | {"expired": expired}
+    paths = {name: f"/{payment_value.checkout_id}" for name, payment_value in payments.items()}
     return paths | {"receipt": f"{paths['paid']}/receipt", "sorry": "/cs_" + "0" * 16}
 
 
-async def test_every_state_fits_a_small_screen_and_twice_the_text_and_can_be_pressed(
+async def test_every_state_fits_a_small_screen_and_large_text_with_usable_controls(
     desk: Desk,
 ) -> None:
     base = desk.world.service.settings.checkout_base
-    found: dict[str, list[str]] = {}
-    for name, path in (await states(desk)).items():
+    problems: dict[str, list[str]] = {}
+    for name, path in (await create_states(desk)).items():
         for lang in ("en", "ar"):
             await desk.page.goto(f"{base}{path}?lang={lang}")
             text = await desk.page.locator("main").inner_text()
             slips = [slip for slip in SLIPS if slip in text]
             await desk.page.evaluate(
-                "document.querySelectorAll('details').forEach((one) => (one.open = true))"
+                "document.querySelectorAll('details').forEach((element) => (element.open = true))"
             )
-            looks = await _looks(desk.page)
-            found |= {f"{name} {lang} {look}": bad for look, bad in looks.items() if bad}
+            measurements = await _measure_page(desk.page)
+            problems |= {
+                f"{name} {lang} {size_name}": violations
+                for size_name, violations in measurements.items()
+                if violations
+            }
             if slips:
-                found[f"{name} {lang}"] = slips
-    assert found == {}
+                problems[f"{name} {lang}"] = slips
+    assert problems == {}
 
 
-async def _looks(page: Page) -> dict[str, list[str]]:
-    """Measure a page normally, on a small screen, and there with text at double size."""
-    found = {}
+async def _measure_page(page: Page) -> dict[str, list[str]]:
+    """Measure a page on a wide screen, and on a small screen with normal and double text size."""
+    measurements = {}
     for name, width, size in (
         ("wide", WIDE_PX, 100),
         ("small", SMALL_PX, 100),
@@ -104,16 +108,16 @@ async def _looks(page: Page) -> dict[str, list[str]]:
     ):
         await page.set_viewport_size({"width": width, "height": 640})
         await page.evaluate(f"document.documentElement.style.fontSize = '{size}%'")
-        found[name] = await page.evaluate(MEASURE, [CONTROL_PX, TARGET_PX])
-    return found
+        measurements[name] = await page.evaluate(MEASURE, [CONTROL_PX, TARGET_PX])
+    return measurements
 
 
 @pytest.mark.parametrize("lang", ["en", "ar"])
-async def test_order_and_paying_stand_side_by_side_from_900_px_on_and_one_below_the_other_before(
+async def test_order_and_payment_are_side_by_side_from_900_px(
     gallery: Gallery, browser: Browser, lang: str
 ) -> None:
     async with await screen(browser) as context:
-        page = (await look_at(context, gallery, "choose-shop", lang)).page
+        page = (await open_state(context, gallery, "choose-shop", lang)).page
         for width in (SMALL_PX, TWO_COLUMNS_PX - 1, TWO_COLUMNS_PX, WIDE_PX):
             await page.set_viewport_size({"width": width, "height": 900})
             order, pay = await page.evaluate(PLACES)
@@ -127,24 +131,24 @@ async def test_order_and_paying_stand_side_by_side_from_900_px_on_and_one_below_
             assert pay["top"] < order["bottom"], width
 
 
-async def test_the_amount_is_read_first_then_its_lines_then_the_ways_to_pay(
+async def test_the_amount_is_read_first_then_its_details_then_the_methods(
     gallery: Gallery, browser: Browser
 ) -> None:
-    read = {
+    expected_words = {
         "choose-shop": ["1,590.00", "The Sea, the Sea", "Card"],
         "redirect-taxed": ["1,", "Amount", "Fee", "Tax", "Continue"],
         "wallet-native": ["25.5", "Price", "25.50", "Pay"],
     }
     async with await screen(browser) as context:
-        for name, words in read.items():
-            page = (await look_at(context, gallery, name)).page
+        for name, words in expected_words.items():
+            page = (await open_state(context, gallery, name)).page
             heading = await page.locator("h1").inner_text()
             text = await page.locator("main").inner_text()
             at = text.index(heading) + len(heading)
             for word in words:
-                found = text.find(word, at)
-                assert found >= 0, (name, word, text)
-                at = found + len(word)
+                position = text.find(word, at)
+                assert position >= 0, (name, word, text)
+                at = position + len(word)
             first = text.partition(heading)[2].split()[0]
             assert first.startswith(words[0]), (name, text)
             signs = await page.locator(".amount > svg.sign").count()
@@ -152,12 +156,12 @@ async def test_the_amount_is_read_first_then_its_lines_then_the_ways_to_pay(
             await page.close()
 
 
-async def test_a_buyer_pays_by_keyboard_alone_in_the_order_of_the_page(desk: Desk) -> None:
-    await desk.opened()
+async def test_a_buyer_pays_with_the_keyboard_in_page_order(desk: Desk) -> None:
+    await desk.create_and_open()
     order = []
     for _ in range(20):
         await desk.page.keyboard.press("Tab")
-        told = await desk.page.evaluate(
+        focused = await desk.page.evaluate(
             """() => {
               const one = document.activeElement;
               const outline = getComputedStyle(one).outlineStyle;
@@ -165,27 +169,27 @@ async def test_a_buyer_pays_by_keyboard_alone_in_the_order_of_the_page(desk: Des
               return one === document.body ? null : [one.name || one.localName, seen];
             }"""
         )
-        if told is None:
+        if focused is None:
             break
-        order.append(told[0])
-        assert told[1], told  # where the focus is can be seen
+        order.append(focused[0])
+        assert focused[1], focused  # the focus is visible
     assert order == ["method", "payer_email", "button", "summary", "summary", "summary"]
     await desk.page.locator("[name=method]").first.focus()
     await desk.page.keyboard.press("ArrowDown")
     await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_checked()
     await desk.page.keyboard.press("Enter")
     await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
-    [asked] = desk.world.gateway.created
-    assert asked.kind == "redirect"
+    [request] = desk.world.gateway.created
+    assert request.kind == "redirect"
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [("dark", True), ("light", False)])
-async def test_the_page_is_dark_where_that_is_liked_and_moves_only_where_it_is(
+async def test_the_page_respects_dark_mode_and_reduced_motion(
     desk: Desk, scheme: str, dark: bool
 ) -> None:
     await desk.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
-    await desk.opened()
-    paper, ink, moves = await desk.page.evaluate(
+    await desk.create_and_open()
+    paper, ink, animated_count = await desk.page.evaluate(
         """() => {
           const { backgroundColor, color } = getComputedStyle(document.body);
           const light = (text) => Math.max(...text.match(/\\d+/g).slice(0, 3).map(Number)) > 127;
@@ -195,14 +199,14 @@ async def test_the_page_is_dark_where_that_is_liked_and_moves_only_where_it_is(
         }"""
     )
     assert (paper, ink) == ((False, True) if dark else (True, False))
-    assert moves == 0
+    assert animated_count == 0
     await desk.page.emulate_media(reduced_motion="no-preference")
 
 
 async def test_a_printed_receipt_has_no_buttons(desk: Desk) -> None:
     payment: Payment = await desk.world.create()
     await desk.world.select(payment)
-    await desk.is_paid((await desk.world.read(payment)).payment)
+    await desk.report_paid((await desk.world.read(payment)).payment)
     await desk.show(payment, "/receipt")
     await desk.page.evaluate("window.printed = 0; window.print = () => { printed += 1 }; 0")
     await desk.page.get_by_role("button", name="Print").click()

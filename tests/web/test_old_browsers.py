@@ -1,4 +1,4 @@
-"""The oldest supported browsers, and error reports of the page's own faults."""
+"""Test the oldest supported browsers, and the messages for script errors."""
 
 import pytest
 from playwright.async_api import BrowserContext, Route, expect
@@ -11,7 +11,7 @@ from tests.web import old_browser
 from tests.web.buyer import make_desk
 from tests.web.sdk_desk import Desk, wallet_session
 from tests.web.test_frame import open_shop
-from tests.web.test_sdk_ways import heard, leads, mounts
+from tests.web.test_sdk_ways import mount, redirect_to, wait_for_event
 from tests.web.till import Till, choose
 from tests.web.wallet import Wallet
 
@@ -29,65 +29,65 @@ async def old(buyer: BrowserContext) -> BrowserContext:
 
 
 @pytest.mark.usefixtures("old")
-async def test_a_wallet_pays_and_the_page_notices(
+async def test_a_buyer_pays_from_a_wallet(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     payment, _ = await till.bill("USDT")
-    await till.press()
-    await till.says("is on the blockchain")
-    assert len(wallet.sent) == 2
-    await till.settle()
-    await till.shows_paid(payment)
+    await till.click_wallet()
+    await till.expect_text("is on the blockchain")
+    assert len(wallet.transactions) == 2
+    await till.finalize()
+    await till.expect_paid(payment)
 
 
-async def test_the_page_notices_a_gateways_payment(
+async def test_the_page_shows_a_gateway_payment(
     world: World, site: CommonHeaders, old: BrowserContext
 ) -> None:
     desk = await make_desk(world, site, old)
-    payment = await desk.chosen()
-    await desk.is_paid(payment)
-    await desk.sees("Paid")
-    assert desk.troubles == []
+    payment = await desk.select_and_return()
+    await desk.report_paid(payment)
+    await desk.expect_result("Paid")
+    assert desk.errors == []
 
 
-async def test_the_page_in_a_shops_frame_is_submitted_from_there(
+async def test_a_shop_submits_the_page_in_its_frame(
     world: World, site: CommonHeaders, old: BrowserContext
 ) -> None:
     async with open_shop(world, site, old) as shop:
-        await shop.frames(await world.create())
+        await shop.show_frame(await world.create())
         await shop.frame.get_by_role("radio", name="Transfer").check()
-        await shop.says(type="submit")
+        await shop.post_message(type="submit")
         await shop.frame.get_by_role("link", name="Continue to payment").wait_for()
         assert len(world.gateway.created) == 1
 
 
 @pytest.mark.usefixtures("old")
-async def test_the_sdk_mounts_its_widget_and_leads_to_the_gateway(desk: Desk) -> None:
-    desk.api.world.gateway.answer_create = leads(url=f"{desk.shop.url}/gateway")
-    await desk.register()
+async def test_the_sdk_mounts_its_widget_and_redirects_to_the_gateway(desk: Desk) -> None:
+    desk.api.world.gateway.answer_create = redirect_to(url=f"{desk.shop.url}/gateway")
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
-    await heard(desk, "ready")
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await wait_for_event(desk, "ready")
     await desk.start("result", "() => widget.submit()")
     await desk.page.wait_for_url(f"{desk.shop.url}/gateway")
 
 
 @pytest.mark.usefixtures("old")
-async def test_the_sdk_tells_a_refused_submission_and_an_abort(desk: Desk) -> None:
-    await desk.register()
+async def test_the_sdk_reports_a_rejected_submission_and_an_abort(desk: Desk) -> None:
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
     await desk.api.world.rows("UPDATE payment_method SET enabled = false")
-    assert (await desk.fails("() => widget.submit()"))["code"] == "PAYMENT_METHOD_NOT_FOUND"
-    stops = """async ([id]) => {
+    assert (await desk.expect_error("() => widget.submit()"))["code"] == "PAYMENT_METHOD_NOT_FOUND"
+    script = """async ([id]) => {
       const stop = new AbortController();
       setTimeout(() => stop.abort(), 50);
       return sdk.waitForResult(id, { signal: stop.signal });
     }"""
-    error = await desk.fails(stops, [created.json["checkout_id"]])
+    error = await desk.expect_error(script, [created.json["checkout_id"]])
     assert error["code"].startswith("AbortError")
 
 
@@ -95,64 +95,64 @@ async def test_the_sdk_tells_a_refused_submission_and_an_abort(desk: Desk) -> No
 async def test_the_sdk_pays_from_a_wallet(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
     script = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
       const session = await sdk.onchain.session(sessionId);
       return sdk.onchain.pay({ checkoutId, session, provider });
     }"""
-    given = await wallet_session(ground, "USDT")
-    assert (await desk.call(script, given))["result"]["txHash"] == wallet.hashes[1]
+    arguments = await wallet_session(ground, "USDT")
+    assert (await desk.call(script, arguments))["result"]["txHash"] == wallet.hashes[1]
 
 
-async def test_a_fault_of_the_page_is_named_as_one_and_logged(
+async def test_a_script_error_is_shown_as_a_page_error_and_logged(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await till.bill("USDT")
     await expect(till.wallets).to_be_enabled()
     await till.page.evaluate("globalThis.AbortController = undefined")
-    await till.press()
-    await till.says(_OWN_FAULT)
-    await till.hurry()
+    await till.click_wallet()
+    await till.expect_text(_OWN_FAULT)
+    await till.poll_now()
     await expect(till.page.locator("#problem")).to_contain_text(_OWN_FAULT)
-    assert any("AbortController" in trouble for trouble in till.troubles)
-    till.troubles.clear()
+    assert any("AbortController" in error for error in till.errors)
+    till.errors.clear()
 
 
-async def test_a_fault_in_a_shops_frame_is_told_to_the_shop_as_one(
+async def test_a_script_error_in_a_frame_is_reported_to_the_shop(
     world: World, site: CommonHeaders, buyer: BrowserContext
 ) -> None:
     async with open_shop(world, site, buyer) as shop:
-        await shop.frames(await world.create())
-        await shop.is_told("ready")
+        await shop.show_frame(await world.create())
+        await shop.wait_for_message("ready")
         await shop.page.frames[1].evaluate("globalThis.AbortController = undefined")
-        await shop.says(type="submit")
-        assert (await shop.is_told("refused"))["code"] == "WIDGET_FAILED"
+        await shop.post_message(type="submit")
+        assert (await shop.wait_for_message("refused"))["code"] == "WIDGET_FAILED"
         await expect(shop.frame.locator("#problem")).to_contain_text(_OWN_FAULT)
 
 
-async def test_a_service_that_cannot_be_reached_is_named_as_that(
+async def test_an_unreachable_service_is_named_in_the_error(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     async def fail(route: Route) -> None:
         await route.abort()
 
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await till.bill("USDT")
     await till.page.route("**/v1/onchain/**", fail)
-    await till.press()
-    await till.says("We can’t reach the payment service")
-    assert wallet.sent == []
+    await till.click_wallet()
+    await till.expect_text("We can’t reach the payment service")
+    assert wallet.transactions == []
 
 
 @pytest.mark.usefixtures("old")
-async def test_a_choice_is_made_on_the_page_itself(
+async def test_a_method_is_selected_on_the_hosted_page(
     world: World, site: CommonHeaders, buyer: BrowserContext
 ) -> None:
     desk = await make_desk(world, site, buyer)
-    await desk.opened()
+    await desk.create_and_open()
     await choose(desk.page, "Card")
     await desk.page.wait_for_url("http://gateway.test/pay")
-    assert desk.troubles == []
+    assert desk.errors == []

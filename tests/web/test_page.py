@@ -1,4 +1,4 @@
-"""The wallet step without a wallet, without JavaScript, and on a small screen."""
+"""Test the wallet step without a wallet, without JavaScript, and on a small screen."""
 
 import re
 from base64 import b64encode
@@ -17,7 +17,7 @@ _SMALL_PX = 320
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_screen(
+async def test_a_browser_without_a_wallet_offers_the_wallet_app_and_other_methods(
     till: Till, scheme: str
 ) -> None:
     await till.page.emulate_media(color_scheme=scheme)  # type: ignore[arg-type]
@@ -31,16 +31,16 @@ async def test_a_browser_without_a_wallet_says_how_to_go_on_and_fits_a_small_scr
     assert payment.checkout_id not in href
     await unfold(till.page)
     await expect(till.page.get_by_role("radio", name="Card")).to_be_visible()
-    await till.fits(_SMALL_PX)
+    await till.check_width(_SMALL_PX)
 
 
-async def test_without_javascript_the_page_says_so_and_offers_everything_else(
+async def test_the_wallet_step_without_javascript_shows_updates_on_request(
     site: CommonHeaders, ground: ChainWorld, browser: Browser
 ) -> None:
     async with await browser.new_context(java_script_enabled=False) as buyer:
         till = await make_till(ground, buyer)
         payment, session = await till.bill("NATIVED")
-        # By its place, since Playwright finds no text in there.
+        # Playwright cannot locate this element by its text.
         await expect(till.page.locator("noscript p")).to_contain_text("requires JavaScript")
         await expect(till.page.locator("noscript p")).to_be_visible()
         for text in ("No wallet found", "Pay again"):
@@ -48,16 +48,16 @@ async def test_without_javascript_the_page_says_so_and_offers_everything_else(
         await ground.pay(session)
         await ground.look()
         await till.page.get_by_role("link", name="Check status").click()
-        await till.says("Payment detected on")
+        await till.expect_text("Payment detected on")
         for text in ("left to pay", "Pay by", "After you pay"):
             await expect(till.page.get_by_text(text)).to_have_count(0)
-        await till.settle()
+        await till.finalize()
         await till.page.get_by_role("link", name="Check status").click()
-        await till.shows_paid(payment)
-        await till.fits(_SMALL_PX)
+        await till.expect_paid(payment)
+        await till.check_width(_SMALL_PX)
 
 
-async def test_the_step_allows_its_own_scripts_and_nothing_else(
+async def test_the_wallet_step_allows_only_its_own_scripts(
     till: Till, buyer: BrowserContext
 ) -> None:
     _, session = await till.bill("USDT")

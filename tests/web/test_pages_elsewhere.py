@@ -1,4 +1,4 @@
-"""A gateway's page on a different host than its API, as with 2C2P."""
+"""Test gateway pages on a different host than the API, as with 2C2P."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -26,7 +26,7 @@ LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 PATIENCE_MS = PATIENCE_S * 1_000
-PAGES_HOST = "localhost"  # to a browser another origin than 127.0.0.1
+PAGES_HOST = "localhost"  # for a browser, a different origin than 127.0.0.1
 
 
 @pytest.fixture(scope="module")
@@ -60,24 +60,24 @@ async def service(
 async def page(
     site: CommonHeaders, world: World, twoc2p_url: str, browser: Browser
 ) -> AsyncIterator[Page]:
-    """A buyer's page, and a 2C2P method. The browser must not block anything."""
-    await _sell_through_twoc2p(world, twoc2p_url)
-    blocked: list[str] = []
+    """A buyer's page with a 2C2P method. The test fails if a policy blocks a request."""
+    await _offer_twoc2p(world, twoc2p_url)
+    policy_violations: list[str] = []
 
-    def hear(message: ConsoleMessage) -> None:
+    def record_message(message: ConsoleMessage) -> None:
         if "Security Policy" in message.text:
-            blocked.append(message.text)
+            policy_violations.append(message.text)
 
     async with await browser.new_context() as buyer:
         page = await buyer.new_page()
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
-        page.on("console", hear)
+        page.on("console", record_message)
         yield page
-        assert blocked == []
+        assert policy_violations == []
 
 
-async def _sell_through_twoc2p(world: World, url: str) -> None:
+async def _offer_twoc2p(world: World, url: str) -> None:
     credentials = {
         "merchant_id": MERCHANT,
         "secret_key": SECRET,
@@ -104,16 +104,16 @@ async def _choose(world: World, page: Page) -> None:
     await choose(page, "2C2P")
 
 
-async def test_the_answer_to_the_form_leads_to_the_gateways_page_at_its_own_host(
+async def test_the_form_redirects_to_the_gateways_page_on_its_own_host(
     world: World, page: Page, twoc2p: TwoC2pGateway, twoc2p_url: str, pages_url: str
 ) -> None:
-    known = replace(twoc2p.capabilities, page_origins={twoc2p_url: pages_url})
-    twoc2p.capabilities = known  # as the adapter has it of 2C2P's own hosts
+    capabilities = replace(twoc2p.capabilities, page_origins={twoc2p_url: pages_url})
+    twoc2p.capabilities = capabilities  # as in the adapter's capabilities for 2C2P's real hosts
     await _choose(world, page)
     await expect(page).to_have_url(re.compile(f"{re.escape(pages_url)}/payment/"))
 
 
-async def test_a_page_at_a_host_that_the_adapter_does_not_name_is_reached_by_a_press(
+async def test_a_page_on_an_unlisted_host_is_reached_by_a_link(
     world: World, page: Page, pages_url: str
 ) -> None:
     await _choose(world, page)

@@ -1,4 +1,4 @@
-"""A buyer pays from a wallet in a real browser, and the page shows the final payment."""
+"""Test payments from a wallet in a real browser."""
 
 import asyncio
 import json
@@ -21,48 +21,54 @@ from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Walle
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
 
-#: Bytes that each script of a page cost: none where the browser had it.
+#: The transfer size of each script. It is 0 if the browser had the script in its cache.
 _FETCHES = """Object.fromEntries(performance.getEntriesByType("resource")
-  .filter((one) => one.initiatorType !== "fetch" && one.name.endsWith(".js"))
-  .map((one) => [one.name.split("/").at(-1), one.transferSize]))"""
-#: Whether a page follows its payment already when the first wallet is offered.
+  .filter((entry) => entry.initiatorType !== "fetch" && entry.name.endsWith(".js"))
+  .map((entry) => [entry.name.split("/").at(-1), entry.transferSize]))"""
+#: Records whether the page follows the payment when the first wallet is offered.
 _ORDER = """new MutationObserver((_, watch) => {
   if (!document.querySelector("[data-wallets] button")) return;
   window.followsFirst = customElements.get("pay-status") !== undefined;
   watch.disconnect();
 }).observe(document, { childList: true, subtree: true })"""
-#: What a tab remembers that has sent a payment, and could not tell the service.
+#: Stores a sent payment of which the service was not notified, as the page does.
 _REMEMBER_A_PAYMENT = """sessionStorage.setItem(
   `payintent:${document.querySelector("[data-onchain-session]").dataset.onchainSession}`,
   JSON.stringify({ hash: `0x${"ab".repeat(32)}`, at: Date.now(), mined: false }))"""
 _APPROVE = f"0x{abi.encode_approve(bytes(20), 0)[:4].hex()}"
 
 
-def _allowed(wallet: Wallet) -> list[int]:
+def _list_allowances(wallet: Wallet) -> list[int]:
     """Return the allowance after each approval."""
     return [
-        int(item["data"][-64:], 16) for item in wallet.sent if item["data"].startswith(_APPROVE)
+        int(item["data"][-64:], 16)
+        for item in wallet.transactions
+        if item["data"].startswith(_APPROVE)
     ]
 
 
 @pytest.mark.full
-async def test_the_choice_fetches_what_the_wallets_step_runs(till: Till, wallet: Wallet) -> None:
-    async with till.page.expect_response("**/wallet.js") as fetched:
+async def test_the_method_choice_preloads_the_scripts_of_the_wallet_step(
+    till: Till, wallet: Wallet
+) -> None:
+    async with till.page.expect_response("**/wallet.js") as wallet_script:
         world = till.ground.world
         await till.show(
             await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
         )
-    assert await (await fetched.value).finished() is None
+    assert await (await wallet_script.value).finished() is None
     await choose(till.page, "USDT")
     await expect(till.page.locator("dl.bill")).to_be_visible()
-    fetches = await till.page.evaluate(_FETCHES)
-    assert set(fetches) >= {"checkout.js", "onchain.js", "wallet.js"}
-    assert {name for name, received in fetches.items() if received} == set()
+    transfer_sizes = await till.page.evaluate(_FETCHES)
+    assert set(transfer_sizes) >= {"checkout.js", "onchain.js", "wallet.js"}
+    assert {name for name, transfer_size in transfer_sizes.items() if transfer_size} == set()
 
 
 @pytest.mark.full
-async def test_a_wallet_is_offered_before_the_page_follows(till: Till, wallet: Wallet) -> None:
-    await wallet.stand_in(till.page.context)
+async def test_a_wallet_is_offered_before_the_page_follows_the_payment(
+    till: Till, wallet: Wallet
+) -> None:
+    await wallet.install(till.page.context)
     await till.page.add_init_script(_ORDER)
     await till.bill("USDT")
     await expect(till.wallets).to_be_visible()
@@ -71,83 +77,83 @@ async def test_a_wallet_is_offered_before_the_page_follows(till: Till, wallet: W
 
 
 @pytest.mark.full
-async def test_a_wallet_is_offered_while_the_scripts_are_on_their_way_and_a_press_is_kept(
+async def test_a_click_on_a_wallet_before_the_scripts_arrive_is_not_lost(
     till: Till, wallet: Wallet
 ) -> None:
     is_pressed = asyncio.Event()
 
-    async def later(route: Route) -> None:
+    async def continue_later(route: Route) -> None:
         await is_pressed.wait()
         await route.continue_()
 
-    await wallet.stand_in(till.page.context)
-    await till.page.route("**/onchain.js", later)
+    await wallet.install(till.page.context)
+    await till.page.route("**/onchain.js", continue_later)
     world = till.ground.world
     payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
     await till.show(payment)
     await till.page.check("[name=method][value*=USDT]")
     await till.page.locator("form.methods button").click(no_wait_after=True)
     await till.wallets.click()
-    assert wallet.asked == []
+    assert wallet.calls == []
     is_pressed.set()
-    await till.says("is on the blockchain")
-    assert len(wallet.sent) == 2
+    await till.expect_text("is on the blockchain")
+    assert len(wallet.transactions) == 2
 
 
 @pytest.mark.full
 @pytest.mark.parametrize(
     ("name", "token", "codes"), [("onchain.js", "USDT", 0), ("wallet.js", "NATIVED", 1)]
 )
-async def test_where_the_scripts_do_not_come_a_press_is_answered_and_a_code_is_offered(
+async def test_a_click_on_a_wallet_shows_an_error_if_the_scripts_fail_to_load(
     till: Till, wallet: Wallet, name: str, token: str, codes: int
 ) -> None:
     is_pressed = asyncio.Event()
 
-    async def never(route: Route) -> None:
+    async def abort_later(route: Route) -> None:
         await is_pressed.wait()
         await route.abort()
 
-    await wallet.stand_in(till.page.context)
+    await wallet.install(till.page.context)
     payment, _ = await till.ground.bill(token)
-    await till.page.route(f"**/{name}", never)
+    await till.page.route(f"**/{name}", abort_later)
     base = till.ground.world.service.settings.checkout_base
     await till.page.goto(f"{base}/{payment.checkout_id}", wait_until="commit")
     await till.wallets.click()
     is_pressed.set()
-    await till.says("We can’t reach the payment service")
+    await till.expect_text("We can’t reach the payment service")
     await expect(till.wallets).to_be_hidden()
     await expect(till.page.locator("details[data-scan]:visible")).to_have_count(codes)
-    assert wallet.asked == []
+    assert wallet.calls == []
 
 
 @pytest.mark.full
-async def test_a_press_before_the_scripts_pays_nothing_where_this_tab_has_paid(
+async def test_an_early_click_does_not_pay_again_if_this_tab_has_paid(
     till: Till, wallet: Wallet
 ) -> None:
     """The service was never notified, so the page offers the wallet until the scripts arrive."""
     is_pressed = asyncio.Event()
 
-    async def later(route: Route) -> None:
+    async def continue_later(route: Route) -> None:
         await is_pressed.wait()
         await route.continue_()
 
-    await wallet.stand_in(till.page.context)
+    await wallet.install(till.page.context)
     await till.bill("USDT")
     await expect(till.wallets).to_be_visible()
     await till.page.evaluate(_REMEMBER_A_PAYMENT)
-    await till.page.route("**/onchain.js", later)
+    await till.page.route("**/onchain.js", continue_later)
     await till.page.reload(wait_until="commit")
     await till.wallets.click()
     is_pressed.set()
     await expect(till.wallets).to_be_hidden()
-    await till.says("sent")
-    assert wallet.asked == []
+    await till.expect_text("sent")
+    assert wallet.calls == []
 
 
-async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
+async def test_a_buyer_selects_usdt_approves_the_exact_amount_and_pays(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     world = till.ground.world
     await world.rows("UPDATE merchant SET return_url = 'https://nimbus.test/thanks'")
     payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
@@ -156,16 +162,18 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
     bill = till.page.locator("dl.bill")
     await expect(bill).to_contain_text("25.5 USDT")
     await expect(bill).to_contain_text("Native")
-    await till.press()
-    await till.says("is on the blockchain")
-    assert _allowed(wallet) == [25_500_000_000_000_000_000]
-    assert len(wallet.sent) == 2
+    await till.click_wallet()
+    await till.expect_text("is on the blockchain")
+    assert _list_allowances(wallet) == [25_500_000_000_000_000_000]
+    assert len(wallet.transactions) == 2
     await till.ground.look()
-    await till.says("Payment detected on")
+    await till.expect_text("Payment detected on")
     await expect(till.wallets).to_be_hidden()
-    await till.settle()
-    await expect(till.page.get_by_role("heading", name="Paid")).to_be_visible()  # by itself
-    await till.shows_paid(payment)
+    await till.finalize()
+    await expect(
+        till.page.get_by_role("heading", name="Paid")
+    ).to_be_visible()  # without a forced poll
+    await till.expect_paid(payment)
     back = till.page.get_by_role("link", name="Back to Nimbus Books")
     address = await back.get_attribute("href")
     assert address is not None
@@ -175,10 +183,10 @@ async def test_a_buyer_chooses_usdt_allows_exactly_the_amount_and_pays(
 
 @pytest.mark.full
 @pytest.mark.parametrize("slug", ["ethereum"])
-async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
+async def test_an_old_allowance_is_reset_first_if_the_token_requires_it(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     ground = till.ground
     payment, session = await till.bill("USDT")
     spender = bytes.fromhex((await ground.view(session))["contract_address"][2:])
@@ -188,59 +196,60 @@ async def test_an_older_permission_of_a_token_that_demands_it_ends_first(
         "data": f"0x{abi.encode_approve(spender, 7).hex()}",
     }
     await ground.send(stale)
-    await till.press()
-    await till.says("is on the blockchain")
-    assert _allowed(wallet) == [0, 25_500_000]
-    await till.settle()
-    await till.shows_paid(payment)
+    await till.click_wallet()
+    await till.expect_text("is on the blockchain")
+    assert _list_allowances(wallet) == [0, 25_500_000]
+    await till.finalize()
+    await till.expect_paid(payment)
 
 
 @pytest.mark.full
-async def test_what_was_allowed_before_is_not_asked_again(
+async def test_a_sufficient_allowance_is_not_requested_again(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     _, session = await till.bill("USDT")
     [approve] = [
         step for step in (await till.ground.view(session))["steps"] if step["kind"] == "approve"
     ]
     await till.ground.send(approve)
-    await till.press()
-    await till.says("is on the blockchain")
-    assert len(wallet.sent) == 1
+    await till.click_wallet()
+    await till.expect_text("is on the blockchain")
+    assert len(wallet.transactions) == 1
 
 
 @pytest.mark.full
-async def test_the_chains_own_coin_is_paid_in_one_step_by_a_wallet_of_the_old_kind(
+async def test_a_legacy_wallet_pays_the_native_coin_in_a_single_step(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer, LEGACY)
+    await wallet.install(buyer, LEGACY)
     payment, _ = await till.bill("NATIVED")
-    await till.press()
-    await till.says("is on the blockchain")
-    assert len(wallet.sent) == 1
-    await till.settle()
-    await till.shows_paid(payment)
+    await till.click_wallet()
+    await till.expect_text("is on the blockchain")
+    assert len(wallet.transactions) == 1
+    await till.finalize()
+    await till.expect_paid(payment)
 
 
 @pytest.mark.full
-async def test_a_chain_that_the_wallet_does_not_know_is_added_and_paid_on(
+async def test_a_chain_that_the_wallet_does_not_know_is_added_before_the_payment(
     till: Till, buyer: BrowserContext, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
-    wallet.network_id, wallet.known = ELSEWHERE, {ELSEWHERE}
+    await wallet.install(buyer)
+    wallet.network_id, wallet.known_chains = ELSEWHERE, {ELSEWHERE}
     payment, _ = await till.bill("NATIVED")
-    wrapped = WalletError(-32603, "Internal JSON-RPC error.", UNKNOWN_CHAIN)  # as on some phones
-    wallet.refuses = {"wallet_switchEthereumChain": wrapped}
-    await till.press()
-    await till.says("doesn’t have")  # nobody has given an address that wallets may use
+    # As in some mobile wallets.
+    wrapped_error = WalletError(-32603, "Internal JSON-RPC error.", UNKNOWN_CHAIN)
+    wallet.refusals = {"wallet_switchEthereumChain": wrapped_error}
+    await till.click_wallet()
+    await till.expect_text("doesn’t have")  # the chain does not have a public RPC URL
     urls = ["https://rpc.chain.test"]
     await till.ground.world.perform(SetChain(chain=till.ground.slug, public_rpc_urls=urls))
-    await till.press()
-    await till.says("is on the blockchain")
-    assert [item["rpcUrls"] for item in wallet.added] == [urls]
-    await till.settle()
-    await till.shows_paid(payment)
+    await till.click_wallet()
+    await till.expect_text("is on the blockchain")
+    assert [item["rpcUrls"] for item in wallet.added_chains] == [urls]
+    await till.finalize()
+    await till.expect_paid(payment)
 
 
 class TestWithTheApiElsewhere:
@@ -253,7 +262,7 @@ class TestWithTheApiElsewhere:
         return settings.model_copy(update={"api_base": f"http://localhost:{api_port}/v1"})
 
     @pytest.mark.full
-    async def test_a_page_may_ask_an_api_of_another_origin_and_no_third(
+    async def test_the_page_may_call_only_its_own_origin_and_the_api(
         self,
         till: Till,
         settings: Settings,
@@ -262,52 +271,52 @@ class TestWithTheApiElsewhere:
         buyer: BrowserContext,
         wallet: Wallet,
     ) -> None:
-        await wallet.stand_in(buyer)
+        await wallet.install(buyer)
         async with serving(settings, service, api_port):
             _, session = await till.bill("NATIVED")
             answer = await till.page.reload()
             assert answer is not None
             policy = answer.headers["content-security-policy"]
             assert f"connect-src 'self' http://localhost:{api_port};" in f"{policy};"
-            await till.press()
-            await till.says("is on the blockchain")
-            assert len(await till.posted(session)) == 1
-            await till.page.close()  # before it misses the API
+            await till.click_wallet()
+            await till.expect_text("is on the blockchain")
+            assert len(await till.wait_for_posted(session)) == 1
+            await till.page.close()  # before the API stops
 
 
 @pytest.mark.full
-async def test_a_page_whose_session_was_replaced_elsewhere_shows_the_new_one(
+async def test_the_page_shows_the_new_session_if_the_method_is_changed_elsewhere(
     till: Till, buyer: BrowserContext, wallet: Wallet, ground: ChainWorld
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     payment, _ = await till.bill("NATIVED")
     await expect(till.wallets).to_be_visible()
     await ground.world.select(payment, ground.methods["USDT"])
-    await till.hurry()
+    await till.poll_now()
     await expect(till.page.locator("dl.bill")).to_contain_text("USDT")
 
 
 @pytest.mark.full
-async def test_whoever_listens_hears_what_was_seen_on_the_chain(till: Till) -> None:
+async def test_the_event_stream_reports_the_progress_on_the_chain(till: Till) -> None:
     payment, session = await till.bill("NATIVED")
     url = f"{till.ground.world.service.settings.api_base}/checkout/{payment.checkout_id}/events"
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
-        assert (await _told(answer))[0] == "status"
+        assert (await _read_event(answer))[0] == "status"
         tx_hash = await till.ground.pay(session)
         await till.ground.post(session, tx_hash)
-        name, progress = await _told(answer)
+        name, progress = await _read_event(answer)
         assert (name, progress["tx_hash"], progress["step"]) == ("onchain", tx_hash, "pay")
         assert progress["session_id"] == (await till.ground.view(session))["id"]
         await till.ground.look()
-        while (await _told(answer))[1]["status"] not in {"detected", "confirming"}:
+        while (await _read_event(answer))[1]["status"] not in {"detected", "confirming"}:
             pass
-        await till.settle()
-        while (told := await _told(answer))[0] != "status":
-            assert 0 <= told[1]["seen"] <= told[1]["needed"]
-        assert told[1]["status"] == "PAID"
+        await till.finalize()
+        while (event := await _read_event(answer))[0] != "status":
+            assert 0 <= event[1]["seen"] <= event[1]["needed"]
+        assert event[1]["status"] == "PAID"
 
 
-async def _told(answer: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
+async def _read_event(answer: aiohttp.ClientResponse) -> tuple[str, dict[str, Any]]:
     """Wait for the next event; return its name and data."""
     name = ""
     async with asyncio.timeout(PATIENCE_S):

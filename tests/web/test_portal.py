@@ -1,4 +1,4 @@
-"""The merchant portal in a browser: from an invitation to a refund, with accessible pages."""
+"""Test the merchant portal in a browser, from an invitation to a refund."""
 
 import csv
 from collections.abc import AsyncIterator
@@ -20,7 +20,7 @@ from tests.web.portal_pages import (
     arrange_portal,
     sign_in_by_link,
 )
-from tests.web.test_html import judgement
+from tests.web.test_html import validate_html
 from tests.web.visiting import SMALL_PX, screen
 
 LOOP = "session"
@@ -45,24 +45,24 @@ async def scene(gallery: Gallery) -> PortalScene:
 
 @fixture(loop_scope=LOOP)
 async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
-    """A separate browser for a person."""
+    """A separate browser context."""
     context = await screen(browser)
     yield context
     await context.close()
 
 
-async def _give_device(page: Page) -> None:
-    """Give the browser a virtual authenticator that creates passkeys and verifies its user."""
+async def _add_authenticator(page: Page) -> None:
+    """Add a virtual authenticator that creates passkeys and verifies its user."""
     session = await page.context.new_cdp_session(page)
     await session.send("WebAuthn.enable")
     await session.send("WebAuthn.addVirtualAuthenticator", {"options": _DEVICE})
 
 
-async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_refunds(
+async def test_a_member_accepts_an_invitation_adds_a_passkey_and_refunds_a_payment(
     scene: PortalScene, desk: BrowserContext
 ) -> None:
     page = await sign_in_by_link(desk, scene, MemberRole.FINANCE, "fin@nimbus.example")
-    await _give_device(page)
+    await _add_authenticator(page)
     await page.get_by_role("button", name="Add a passkey").click()
     await expect(page.get_by_role("cell", name="never")).to_be_visible()
     await page.get_by_role("button", name="Sign out", exact=True).click()
@@ -89,7 +89,7 @@ async def test_a_person_comes_in_by_invitation_and_passkey_finds_replays_and_ref
     await expect(page.get_by_role("cell", name="25.00 THB")).to_be_visible()
 
 
-async def test_without_javascript_the_first_page_leads_to_an_order_and_to_its_export(
+async def test_a_developer_finds_and_exports_an_order_without_javascript(
     scene: PortalScene, browser: Browser
 ) -> None:
     context = await browser.new_context(java_script_enabled=False)
@@ -115,10 +115,10 @@ async def test_without_javascript_the_first_page_leads_to_an_order_and_to_its_ex
     await context.close()
 
 
-async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
+async def test_refunds_are_hidden_from_developers_and_keys_from_finance(
     scene: PortalScene, browser: Browser
 ) -> None:
-    for role, hidden in (
+    for role, hidden_text in (
         (MemberRole.DEVELOPER, "Refund this payment"),
         (MemberRole.FINANCE, "keys"),
     ):
@@ -126,15 +126,15 @@ async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
         page = await sign_in_by_link(context, scene, role, f"{role}-2@nimbus.example")
         await page.goto(scene.address("payment"))
         await expect(page.get_by_text("Timeline")).to_be_visible()
-        assert await page.get_by_text(hidden).count() == 0
+        assert await page.get_by_text(hidden_text).count() == 0
         if role is MemberRole.DEVELOPER:
             token = await page.locator("[name=form_token]").first.get_attribute("value")
-            tried = await page.request.post(
+            response = await page.request.post(
                 f"{scene.address('payment')}/refunds",
                 form={"form_token": token or "", "amount": "1.00", "key": str(uuid4())},
             )
-            assert tried.status == 403
-            assert "Your role (developer) does not allow this" in await tried.text()
+            assert response.status == 403
+            assert "Your role (developer) does not allow this" in await response.text()
         if role is MemberRole.FINANCE:
             answer = await page.goto(f"{scene.base}/keys")
             assert answer is not None
@@ -142,10 +142,10 @@ async def test_a_developer_is_shown_no_refund_and_finance_no_keys(
         await context.close()
 
 
-async def test_a_link_from_elsewhere_still_reaches_the_page_of_a_member(
+async def test_a_link_from_another_site_reaches_the_page_of_a_signed_in_member(
     scene: PortalScene, desk: BrowserContext
 ) -> None:
-    """Strict cookies are not sent from another site; the sign-in page leads on."""
+    """A browser does not send strict cookies from another site, so the sign-in page links on."""
     page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dee@nimbus.example")
     elsewhere = scene.base.replace("localhost", "127.0.0.1")
     await page.goto(f"{elsewhere}/sign-in")
@@ -154,43 +154,43 @@ async def test_a_link_from_elsewhere_still_reaches_the_page_of_a_member(
     await expect(page.get_by_role("heading", name="Events")).to_be_visible()
 
 
-async def test_without_a_passkey_the_page_says_what_to_do(
+async def test_the_sign_in_page_explains_what_to_do_without_a_passkey(
     scene: PortalScene, desk: BrowserContext
 ) -> None:
     page = await desk.new_page()
-    await _give_device(page)
+    await _add_authenticator(page)
     await page.goto(f"{scene.base}/sign-in")
     await page.get_by_role("button", name="Sign in with a passkey").click()
     await expect(page.get_by_role("alert")).to_contain_text("ask for a sign-in link")
 
 
-async def test_every_page_is_for_everybody(
+async def test_every_page_is_accessible_and_valid_html(
     scene: PortalScene, browser: Browser, tmp_path: Path
 ) -> None:
-    """Check with axe, on a small screen, in dark mode, by keyboard, and as valid HTML."""
-    troubles: list[str] = []
+
+    errors: list[str] = []
     contexts = {role: await screen(browser) for role in MemberRole}
     pages = {
         role: await sign_in_by_link(context, scene, role, f"{role}-3@nimbus.example")
         for role, context in contexts.items()
     }
     for page in pages.values():
-        page.on("console", lambda message: troubles.append(message.text))
+        page.on("console", lambda message: errors.append(message.text))
     for name in PAGES:
         role = MemberRole.FINANCE if name in FINANCE_PAGES else MemberRole.DEVELOPER
         await pages[role].goto(scene.address(name))
-        troubles += [f"{name}: {found}" for found in await judged(pages[role])]
+        errors += [f"{name}: {problem}" for problem in await find_problems(pages[role])]
         (tmp_path / f"{name}.html").write_text(await _source(pages[role]))
     stranger = await (await browser.new_context()).new_page()
     for name in ("sign-in", "link/" + "A" * 43):
         await stranger.goto(f"{scene.base}/{name}")
-        troubles += [f"{name}: {found}" for found in await judged(stranger)]
+        errors += [f"{name}: {problem}" for problem in await find_problems(stranger)]
         (tmp_path / f"{name.partition('/')[0]}.html").write_text(await _source(stranger))
     for context in (*contexts.values(), stranger.context):
         await context.close()
-    troubles = [trouble for trouble in troubles if "Failed to load resource" not in trouble]
-    assert troubles == [], "\n".join(troubles)
-    assert await judgement(tmp_path) == ""
+    errors = [error for error in errors if "Failed to load resource" not in error]
+    assert errors == [], "\n".join(errors)
+    assert await validate_html(tmp_path) == ""
 
 
 async def _source(page: Page) -> str:
@@ -198,14 +198,14 @@ async def _source(page: Page) -> str:
     return await answer.text()
 
 
-async def judged(page: Page) -> list[str]:
+async def find_problems(page: Page) -> list[str]:
     await page.emulate_media(color_scheme="light")
     await page.set_viewport_size({"width": 1280, "height": 900})
     await checks.unfold(page)
-    found = await checks.tabbed(page) + await checks.axe(page)
-    found += await checks.overflow(page) + await checks.too_small(page)
+    problems = await checks.tab_problems(page) + await checks.axe(page)
+    problems += await checks.overflow(page) + await checks.too_small(page)
     await page.emulate_media(color_scheme="dark")
-    found += await checks.axe(page, *checks.COLOURS)
+    problems += await checks.axe(page, *checks.COLOURS)
     await page.set_viewport_size(_SMALL)
-    found += await checks.axe(page) + await checks.overflow(page) + await checks.too_small(page)
-    return found
+    problems += await checks.axe(page) + await checks.overflow(page) + await checks.too_small(page)
+    return problems

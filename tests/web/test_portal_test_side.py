@@ -1,4 +1,4 @@
-"""The portal's test mode in a browser: accessible pages that show the results of actions."""
+"""Test the portal's test mode in a browser."""
 
 from collections.abc import AsyncIterator
 from dataclasses import replace
@@ -12,8 +12,8 @@ from payintent.members.model import MemberRole
 from tests.support.patience import PATIENCE_S
 from tests.web.gallery import Gallery
 from tests.web.portal_pages import PortalScene, sign_in_by_link
-from tests.web.test_html import judgement
-from tests.web.test_portal import judged
+from tests.web.test_html import validate_html
+from tests.web.test_portal import find_problems
 from tests.web.visiting import screen
 
 LOOP = "session"
@@ -41,31 +41,31 @@ async def _press(page: Page, name: str) -> None:
     await page.get_by_role("button", name=name, exact=True).click()
 
 
-async def test_a_developer_sets_up_the_test_side_and_every_page_is_for_everybody(
+async def test_a_developer_sets_up_test_mode_on_accessible_pages(
     scene: PortalScene, desk: BrowserContext, tmp_path: Path
 ) -> None:
-    troubles: list[str] = []
+    errors: list[str] = []
     documents: dict[Page, Response] = {}
 
     def keep_document(response: Response) -> None:
         if response.request.resource_type == "document" and "location" not in response.headers:
             documents[response.frame.page] = response
 
-    async def judge(page: Page, name: str) -> None:
+    async def check_page(page: Page, name: str) -> None:
         (tmp_path / f"{name}.html").write_text(await documents[page].text())
-        troubles.extend(f"{name}: {found}" for found in await judged(page))
+        errors.extend(f"{name}: {problem}" for problem in await find_problems(page))
         await page.set_viewport_size({"width": 1280, "height": 900})
 
     desk.on("response", keep_document)
     page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dora@nimbus.example")
-    desk.on("console", lambda message: troubles.append(message.text))
+    desk.on("console", lambda message: errors.append(message.text))
     await page.goto(f"{scene.base}/settings")
     await expect(page.get_by_text("Only your payment service provider")).to_be_visible()
-    await judge(page, "live-settings")
+    await check_page(page, "live-settings")
     await _press(page, "Test")
     await expect(page.get_by_role("heading", name="Your test side is ready")).to_be_visible()
     await expect(page.get_by_text("sk_test_")).to_be_visible()
-    await judge(page, "created")
+    await check_page(page, "created")
 
     await page.get_by_role("link", name="Settings").click()
     await page.get_by_label("Return URL").fill("javascript:alert(1)")
@@ -73,28 +73,28 @@ async def test_a_developer_sets_up_the_test_side_and_every_page_is_for_everybody
     await _press(page, "Save")
     await expect(page.get_by_role("alert")).to_contain_text("Return URL must be an https URL")
     await expect(page.get_by_label("Colour")).to_have_value("#112233")
-    await judge(page, "refused")
+    await check_page(page, "refused")
     colleague = await desk.new_page()
     await colleague.goto(f"{scene.base}/settings")
     await page.get_by_label("Return URL").fill("http://shop.nimbus.example/back")
     await _press(page, "Save")
     await expect(page.get_by_role("status")).to_contain_text("The settings have been saved")
-    await judge(page, "saved")
+    await check_page(page, "saved")
     await colleague.get_by_label("Return URL").fill("http://shop.nimbus.example/other")
     await _press(colleague, "Save")
     await expect(colleague.get_by_role("alert")).to_contain_text(
         "Another member has changed the same settings"
     )
     await expect(colleague.get_by_text("Another member has set this to")).to_be_visible()
-    await judge(colleague, "conflict")
+    await check_page(colleague, "conflict")
 
     await page.goto(f"{scene.base}/settings")
     await page.get_by_text("Roll the secret…").click()
     await _press(page, "Roll secret")
     await expect(page.get_by_text("whsec_")).to_be_visible()
-    await judge(page, "secret")
+    await check_page(page, "secret")
     await page.get_by_role("link", name="API keys").click()
-    await judge(page, "keys")
+    await check_page(page, "keys")
     await page.get_by_label("Name").fill("continuous integration")
     await _press(page, "Create test key")
     await expect(page.get_by_text("sk_test_")).to_be_visible()
@@ -102,12 +102,12 @@ async def test_a_developer_sets_up_the_test_side_and_every_page_is_for_everybody
     await expect(page.get_by_role("cell", name="continuous integration")).to_be_visible()
     await _press(page, "Live")
     await expect(page.get_by_role("cell", name="continuous integration")).to_have_count(0)
-    troubles = [trouble for trouble in troubles if "Failed to load resource" not in trouble]
-    assert troubles == [], "\n".join(troubles)
-    assert await judgement(tmp_path) == ""
+    errors = [error for error in errors if "Failed to load resource" not in error]
+    assert errors == [], "\n".join(errors)
+    assert await validate_html(tmp_path) == ""
 
 
-async def test_without_scripts_the_switch_and_the_forms_work(
+async def test_the_mode_switch_and_the_forms_work_without_scripts(
     scene: PortalScene, desk: BrowserContext
 ) -> None:
     assert desk.browser is not None

@@ -1,4 +1,4 @@
-"""The 28 codes of the browser SDK, each under its condition, in a real browser."""
+"""Test the browser SDK's 28 error codes in a real browser."""
 
 import re
 from typing import Any
@@ -20,19 +20,19 @@ from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 NETWORK, VALIDATION, PAYMENT = "network_error", "validation_error", "payment_error"
-SERVER, OF_SDK = "server_error", "sdk_error"
-#: Spec section 7.3: what type each code has, and whether trying again may help.
+SERVER, SDK = "server_error", "sdk_error"
+#: Spec section 7.3: the type of each code, and whether the call is retryable.
 CODES = {
     "NETWORK_TIMEOUT": (NETWORK, True),
     "NETWORK_OFFLINE": (NETWORK, True),
     "POLLING_TIMEOUT": (NETWORK, True),
-    "SDK_NOT_LOADED": (OF_SDK, True),
-    "WIDGET_LOAD_FAILED": (OF_SDK, True),
-    "WALLET_INIT_FAILED": (OF_SDK, True),
-    "SSR_UNSUPPORTED": (OF_SDK, False),
-    "POPUP_BLOCKED": (OF_SDK, False),
-    "AMOUNT_NOT_SET": (OF_SDK, False),
-    "WIDGET_NOT_MOUNTED": (OF_SDK, False),
+    "SDK_NOT_LOADED": (SDK, True),
+    "WIDGET_LOAD_FAILED": (SDK, True),
+    "WALLET_INIT_FAILED": (SDK, True),
+    "SSR_UNSUPPORTED": (SDK, False),
+    "POPUP_BLOCKED": (SDK, False),
+    "AMOUNT_NOT_SET": (SDK, False),
+    "WIDGET_NOT_MOUNTED": (SDK, False),
     "INVALID_SCRIPT_URL": (VALIDATION, False),
     "HTTP_NOT_ALLOWED": (VALIDATION, False),
     "MISSING_PARAM": (VALIDATION, False),
@@ -56,7 +56,7 @@ FIELDS = ["type", "code", "message", "retryable", "requestId", "checkoutId"]
 ID = "cs_0000000000000000"
 DEFERRED = "sdk.widget({ createCheckout: async () => ({}) })"
 
-#: Those that need nothing but the call.
+#: Codes that only need a call.
 BY_CALLS = {
     "MISSING_PARAM": "() => sdk.retrieve()",
     "INVALID_FORMAT": "() => sdk.retrieve('cs_short')",
@@ -81,31 +81,31 @@ BY_CALLS = {
 }
 
 
-async def _of_payments(desk: Desk) -> dict[str, dict[str, Any]]:
-    """Raise the errors of ended payments."""
+async def _cause_payment_errors(desk: Desk) -> dict[str, dict[str, Any]]:
+    """Cause the errors that depend on a payment."""
     wait = "id => sdk.waitForResult(id)"
-    raised: dict[str, dict[str, Any]] = {}
+    errors: dict[str, dict[str, Any]] = {}
     pending = await desk.create()
     soon = "id => sdk.waitForResult(id, { timeoutMs: 1 })"
-    raised["POLLING_TIMEOUT"] = await desk.fails(soon, pending.json["checkout_id"])
+    errors["POLLING_TIMEOUT"] = await desk.expect_error(soon, pending.json["checkout_id"])
     for code, reason in (("PAYMENT_DECLINED", "DECLINED"), ("PAYMENT_FAILED", "AMOUNT_MISMATCH")):
         created = await desk.create()
         assert (await select(desk.api, created)).status == 200
         session_id = (await payment_of(desk.api, created)).session_id
         report = {"state": "declined", "reason": reason}
         assert (await callback(desk.api, session_id, report, code)).status == 200
-        raised[code] = await desk.fails(wait, created.json["checkout_id"])
+        errors[code] = await desk.expect_error(wait, created.json["checkout_id"])
     for code, status in (("PAYMENT_CANCELLED", "CANCELLED"), ("CHECKOUT_EXPIRED", "EXPIRED")):
         created = await desk.create(**({"expires_in": 60} if status == "EXPIRED" else {}))
         await bring_to(desk.api, created, status)
-        raised[code] = await desk.fails(wait, created.json["checkout_id"])
-    # An origin that the merchant has not registered may not show the checkout.
+        errors[code] = await desk.expect_error(wait, created.json["checkout_id"])
+    # An origin can show the checkout only if the merchant has registered it.
     frame = "checkoutUrl => sdk.widget({ checkoutUrl, loadTimeoutMs: 500 }).mount('#pay')"
-    raised["WIDGET_LOAD_FAILED"] = await desk.fails(frame, pending.json["checkout_url"])
-    return raised
+    errors["WIDGET_LOAD_FAILED"] = await desk.expect_error(frame, pending.json["checkout_url"])
+    return errors
 
 
-async def _of_the_loader(desk: Desk) -> dict[str, dict[str, Any]]:
+async def _cause_loader_errors(desk: Desk) -> dict[str, dict[str, Any]]:
     await desk.open("bare")
     load = "src => loader.loadCheckout({ src })"
     missing = f"http://127.0.0.1:{free_port()}/sdk/v1.js"
@@ -114,14 +114,14 @@ async def _of_the_loader(desk: Desk) -> dict[str, dict[str, Any]]:
         cut({ toJSON: () => data });
     })"""
     return {
-        "INVALID_SCRIPT_URL": await desk.fails(load, "/sdk/v1.js"),
-        "SDK_NOT_LOADED": await desk.fails(load, missing),
-        "SSR_UNSUPPORTED": await desk.fails(worker),  # there is no window, as on a server
+        "INVALID_SCRIPT_URL": await desk.expect_error(load, "/sdk/v1.js"),
+        "SDK_NOT_LOADED": await desk.expect_error(load, missing),
+        "SSR_UNSUPPORTED": await desk.expect_error(worker),  # a worker has no window, like a server
     }
 
 
-async def _of_a_blocker(desk: Desk, browser: Browser) -> dict[str, dict[str, Any]]:
-    """Raise the errors of a browser that blocks popups."""
+async def _cause_popup_error(desk: Desk, browser: Browser) -> dict[str, dict[str, Any]]:
+    """Cause the error in a browser that blocks popups."""
     blocker = await browser.browser_type.launch(
         executable_path=programs.find(), ignore_default_args=["--disable-popup-blocking"]
     )
@@ -133,47 +133,58 @@ async def _of_a_blocker(desk: Desk, browser: Browser) -> dict[str, dict[str, Any
     return {"POPUP_BLOCKED": error}
 
 
-async def _of_wallets(desk: Desk, ground: ChainWorld, wallet: Wallet) -> dict[str, dict[str, Any]]:
-    given = await wallet_session(ground, NATIVE)
-    raised: dict[str, dict[str, Any]] = {}
+async def _cause_wallet_errors(
+    desk: Desk, ground: ChainWorld, wallet: Wallet
+) -> dict[str, dict[str, Any]]:
+    arguments = await wallet_session(ground, NATIVE)
+    errors: dict[str, dict[str, Any]] = {}
     pay = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
       const session = await sdk.onchain.session(sessionId);
       return sdk.onchain.pay({ checkoutId, session, provider });
     }"""
-    wallet.refuses = {"eth_requestAccounts": WalletError(REJECTED, "User rejected the request.")}
-    raised["USER_REJECTED"] = await desk.fails(pay, given)
-    wallet.network_id, wallet.known, wallet.stays = ELSEWHERE, {ELSEWHERE, wallet.own}, True
-    raised["WRONG_CHAIN"] = await desk.fails(pay, given)
-    wallet.network_id, wallet.stays = wallet.own, False
+    wallet.refusals = {"eth_requestAccounts": WalletError(REJECTED, "User rejected the request.")}
+    errors["USER_REJECTED"] = await desk.expect_error(pay, arguments)
+    wallet.network_id, wallet.known_chains, wallet.ignores_switch = (
+        ELSEWHERE,
+        {ELSEWHERE, wallet.own_network_id},
+        True,
+    )
+    errors["WRONG_CHAIN"] = await desk.expect_error(pay, arguments)
+    wallet.network_id, wallet.ignores_switch = wallet.own_network_id, False
     payer, wallet.accounts = wallet.accounts, ["0x" + "11" * 20]
-    raised["INSUFFICIENT_FUNDS"] = await desk.fails(pay, given)
-    wallet.accounts, wallet.changes = payer, {"gas": hex(3_000_000), "value": "0x1"}
-    raised["ONCHAIN_TX_FAILED"] = await desk.fails(pay, given)
-    assert len(wallet.hashes) == 1  # it is in a block, and did nothing
-    return raised
+    errors["INSUFFICIENT_FUNDS"] = await desk.expect_error(pay, arguments)
+    wallet.accounts, wallet.overrides = payer, {"gas": hex(3_000_000), "value": "0x1"}
+    errors["ONCHAIN_TX_FAILED"] = await desk.expect_error(pay, arguments)
+    assert len(wallet.hashes) == 1  # it was mined, but reverted
+    return errors
 
 
-async def test_every_code_is_raised_on_its_condition_with_its_type(
+async def test_every_error_code_has_its_condition_and_type(
     desk: Desk, browser: Browser, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
-    raised = {code: await desk.fails(script) for code, script in BY_CALLS.items()}
-    raised |= await _of_wallets(desk, ground, wallet)
-    raised |= await _of_payments(desk)
-    raised |= await _of_the_loader(desk)
-    raised |= await _of_a_blocker(desk, browser)
-    assert {code: error["code"] for code, error in raised.items()} == {code: code for code in CODES}
-    told = {code: (error["type"], error["retryable"]) for code, error in raised.items()}
-    assert told == CODES
-    assert all(list(error) == FIELDS for error in raised.values())
-    assert all(error["message"] for error in raised.values())
-    about = {code for code, error in raised.items() if error["checkoutId"]}
-    assert {"NETWORK_TIMEOUT", "WRONG_CHAIN", "WIDGET_LOAD_FAILED", "PAYMENT_FAILED"} <= about
+    errors = {code: await desk.expect_error(script) for code, script in BY_CALLS.items()}
+    errors |= await _cause_wallet_errors(desk, ground, wallet)
+    errors |= await _cause_payment_errors(desk)
+    errors |= await _cause_loader_errors(desk)
+    errors |= await _cause_popup_error(desk, browser)
+    assert {code: error["code"] for code, error in errors.items()} == {code: code for code in CODES}
+    types = {code: (error["type"], error["retryable"]) for code, error in errors.items()}
+    assert types == CODES
+    assert all(list(error) == FIELDS for error in errors.values())
+    assert all(error["message"] for error in errors.values())
+    codes_with_checkout = {code for code, error in errors.items() if error["checkoutId"]}
+    assert {
+        "NETWORK_TIMEOUT",
+        "WRONG_CHAIN",
+        "WIDGET_LOAD_FAILED",
+        "PAYMENT_FAILED",
+    } <= codes_with_checkout
 
 
-SLIPS = [
+INVALID_CALLS = [
     ("() => sdk.retrieve(null)", "MISSING_PARAM"),
     ("() => sdk.retrieve('')", "INVALID_FORMAT"),
     (f"() => sdk.retrieve('{ID}/quotes')", "INVALID_FORMAT"),
@@ -212,14 +223,14 @@ SLIPS = [
 ]
 
 
-async def test_a_slip_is_told_before_anything_is_asked(desk: Desk) -> None:
+async def test_invalid_arguments_are_rejected_with_specific_codes(desk: Desk) -> None:
     await desk.open()
-    for script, code in SLIPS:
-        error = await desk.fails(script.replace("SERVICE", desk.shop.service))
+    for script, code in INVALID_CALLS:
+        error = await desk.expect_error(script.replace("SERVICE", desk.shop.service))
         assert error["code"] == code, script
 
 
-ODD = {
+UNEXPECTED = {
     "null": ("INVALID_RESPONSE", SERVER, False),
     "lacking": ("INVALID_RESPONSE", SERVER, False),
     "nocode": ("INVALID_RESPONSE", SERVER, False),
@@ -234,40 +245,40 @@ ODD = {
 }
 
 
-async def test_odd_answers_are_told_apart(desk: Desk) -> None:
+async def test_unexpected_responses_cause_distinct_errors(desk: Desk) -> None:
     await desk.open()
     retrieve = f"options => PayIntent(options).retrieve('{ID}')"
-    for kind, expected in ODD.items():
-        given = {"apiBase": f"/{kind}/v1", "timeoutMs": 1_000, "maxRetries": 0}
-        said = await desk.call(retrieve, given)
-        error, more = said["error"], said["more"]
+    for kind, expected in UNEXPECTED.items():
+        options = {"apiBase": f"/{kind}/v1", "timeoutMs": 1_000, "maxRetries": 0}
+        outcome = await desk.call(retrieve, options)
+        error, more = outcome["error"], outcome["more"]
         assert (error["code"], error["type"], error["retryable"]) == expected, kind
         assert error["checkoutId"] == ID
         assert more.get("retryAfterMs") == (7_000 if kind == "busy" else None)
         assert more.get("fds", {}).get("code") == ("NEW_ONE" if kind == "both" else None)
 
 
-async def test_reading_is_tried_again_and_a_long_wait_or_a_selection_is_not(desk: Desk) -> None:
+async def test_reads_are_retried_but_long_waits_and_selections_are_not(desk: Desk) -> None:
     await desk.open()
     read = f"apiBase => PayIntent({{ apiBase }}).retrieve('{ID}')"
     assert (await desk.call(read, "/soon/v1"))["result"]["status"] == "PENDING"
-    assert desk.shop.asked["GET soon"] == 3
-    brief = f"apiBase => PayIntent({{ apiBase, timeoutMs: 5000 }}).retrieve('{ID}')"
-    await desk.fails(brief, "/busy/v1")  # seven seconds are the caller's to wait
-    assert desk.shop.asked["GET busy"] == 1
+    assert desk.shop.request_counts["GET soon"] == 3
+    read_once = f"apiBase => PayIntent({{ apiBase, timeoutMs: 5000 }}).retrieve('{ID}')"
+    await desk.expect_error(read_once, "/busy/v1")  # a wait of seven seconds is left to the caller
+    assert desk.shop.request_counts["GET busy"] == 1
     choose = f"apiBase => PayIntent({{ apiBase }}).selectQuote('{ID}', {{ payment_method_id: 1 }})"
-    await desk.fails(choose, "/down/v1")
-    assert desk.shop.asked["POST down"] == 1
+    await desk.expect_error(choose, "/down/v1")
+    assert desk.shop.request_counts["POST down"] == 1
 
 
-async def test_refusals_of_the_service_keep_their_names_and_say_which_request_it_was(
+async def test_service_errors_have_their_code_and_request_id(
     desk: Desk,
 ) -> None:
     await desk.open()
     created = await desk.create()
     checkout_id, method = created.json["checkout_id"], desk.api.world.card
     choose = "([id, body]) => sdk.selectQuote(id, body)"
-    refused = {
+    expected_errors = {
         "CHECKOUT_NOT_FOUND": ("authentication_error", [ID, {"payment_method_id": method}]),
         "PAYMENT_METHOD_NOT_FOUND": (PAYMENT, [checkout_id, {"payment_method_id": 99}]),
         "INVALID_REDIRECT_URL": (
@@ -284,34 +295,34 @@ async def test_refusals_of_the_service_keep_their_names_and_say_which_request_it
             [checkout_id, {"payment_method_id": method, "expected_total_amount": "1.00"}],
         ),
     }
-    for code, (type_, given) in refused.items():
-        error = await desk.fails(choose, given)
+    for code, (type_, arguments) in expected_errors.items():
+        error = await desk.expect_error(choose, arguments)
         assert (error["code"], error["type"], error["retryable"]) == (code, type_, False)
         assert re.fullmatch(r"[0-9a-f]{32}", error["requestId"])
-        assert error["checkoutId"] == given[0]
+        assert error["checkoutId"] == arguments[0]
     await bring_to(desk.api, created, "PROCESSING")
-    error = await desk.fails("id => sdk.cancel(id)", checkout_id)
+    error = await desk.expect_error("id => sdk.cancel(id)", checkout_id)
     assert (error["code"], error["type"]) == ("INVALID_PAYMENT_STATE", PAYMENT)
 
 
-async def test_a_block_by_fraud_screening_is_a_decline_that_carries_it(desk: Desk) -> None:
+async def test_a_fraud_block_is_a_decline_with_the_screening_result(desk: Desk) -> None:
     await desk.open()
     await desk.api.world.perform(AddFraudRule(kind=FraudRuleKind.EMAIL, value="@bad.test"))
     created = await desk.create()
     body = {"payment_method_id": desk.api.world.card, "payer_email": "b@bad.test"}
     script = "([id, body]) => sdk.selectQuote(id, body)"
-    said = await desk.call(script, [created.json["checkout_id"], body])
-    assert said["error"]["code"] == "PAYMENT_DECLINED"
-    assert said["more"]["fds"]["code"] == "EMAIL_BLOCKED"
-    assert said["more"]["status"] == 200
+    outcome = await desk.call(script, [created.json["checkout_id"], body])
+    assert outcome["error"]["code"] == "PAYMENT_DECLINED"
+    assert outcome["more"]["fds"]["code"] == "EMAIL_BLOCKED"
+    assert outcome["more"]["status"] == 200
 
 
-async def test_wallets_fail_in_their_own_ways(
+async def test_wallet_errors_map_to_specific_codes(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
-    given = await wallet_session(ground, NATIVE)
+    arguments = await wallet_session(ground, NATIVE)
     pay = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
       const session = await sdk.onchain.session(sessionId);
@@ -325,28 +336,32 @@ async def test_wallets_fail_in_their_own_ways(
         (send, WalletError(-32000, "insufficient funds for gas"), "INSUFFICIENT_FUNDS"),
         (send, WalletError(-32603, "Internal JSON-RPC error."), "ONCHAIN_TX_FAILED"),
     ):
-        wallet.refuses = {method: error}
-        assert (await desk.fails(pay, given))["code"] == code
-    wallet.refuses = {}
+        wallet.refusals = {method: error}
+        assert (await desk.expect_error(pay, arguments))["code"] == code
+    wallet.refusals = {}
     payer, wallet.accounts = wallet.accounts, []
-    assert (await desk.fails(pay, given))["code"] == "WALLET_INIT_FAILED"
-    wallet.accounts, wallet.network_id, wallet.known = payer, ELSEWHERE, {ELSEWHERE, wallet.own}
-    wallet.refuses = {"wallet_switchEthereumChain": WalletError(REJECTED, "User rejected")}
-    assert (await desk.fails(pay, given))["code"] == "USER_REJECTED"
+    assert (await desk.expect_error(pay, arguments))["code"] == "WALLET_INIT_FAILED"
+    wallet.accounts, wallet.network_id, wallet.known_chains = (
+        payer,
+        ELSEWHERE,
+        {ELSEWHERE, wallet.own_network_id},
+    )
+    wallet.refusals = {"wallet_switchEthereumChain": WalletError(REJECTED, "User rejected")}
+    assert (await desk.expect_error(pay, arguments))["code"] == "USER_REJECTED"
     assert wallet.hashes == []
 
 
-async def test_its_countries_and_currencies_are_those_of_the_service(desk: Desk) -> None:
+async def test_the_sdk_accepts_the_same_countries_and_currencies_as_the_service(desk: Desk) -> None:
     await desk.open()
     query = (
         f"code => PayIntent({{ apiBase: '/nocode/v1' }}).listQuotes('{ID}', {{ country: code }})"
     )
     for country in (*COUNTRIES, "GB", "KP"):
-        known = (await desk.fails(query, country))["code"] == "INVALID_RESPONSE"
-        assert known == (country in COUNTRIES), country
+        is_supported = (await desk.expect_error(query, country))["code"] == "INVALID_RESPONSE"
+        assert is_supported == (country in COUNTRIES), country
     amount = f"given => {DEFERRED}.setAmount(given)"
     for code, currency in CURRENCIES.items():
-        for decimals, fits in ((currency.amount_decimals, True), (19, False)):
+        for decimals, is_valid in ((currency.amount_decimals, True), (19, False)):
             text = "1." + "0" * (decimals - 1) + "1" if decimals else "1"
-            said = await desk.call(amount, {"amount": text, "currency": code})
-            assert ("error" not in said) == fits, (code, text)
+            outcome = await desk.call(amount, {"amount": text, "currency": code})
+            assert ("error" not in outcome) == is_valid, (code, text)

@@ -1,4 +1,4 @@
-"""The browser SDK pays to an address, and rejects an address that it cannot derive."""
+"""Test SDK payments to an address. The SDK rejects an address that it cannot derive."""
 
 import json
 from typing import Any
@@ -26,14 +26,14 @@ _READ = """([chains, id]) => {
 }"""
 _PAY = """async ([chains, checkoutId, sessionId]) => {
   globalThis.sdk = PayIntent({ chains, maxRetries: 0 });
-  sdk.on("onchain", (told) => said.push(told));
+  sdk.on("onchain", (event) => events.push(event));
   const [{ provider }] = await sdk.onchain.discover();
   const session = await sdk.onchain.session(sessionId);
   return sdk.onchain.pay({ checkoutId, session, provider });
 }"""
 _FOLLOW = """async ([chains, checkoutId, sessionId]) => {
   globalThis.sdk = PayIntent({ chains });
-  sdk.on("onchain", (told) => said.push(told));
+  sdk.on("onchain", (event) => events.push(event));
   const [{ provider }] = await sdk.onchain.discover();
   const action = { type: "onchain_session", onchain_session: { session_id: sessionId } };
   return sdk.handleNextAction(checkoutId, action, { provider });
@@ -46,100 +46,128 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 
 @fixture(loop_scope=LOOP)
-async def stored(desk: Desk, deposits: DepositGround) -> list[Any]:
-    """The chain as stored by a shop."""
+async def stored_chains(desk: Desk, deposits: DepositGround) -> list[Any]:
+    """The chains that the shop has stored."""
     return [(await desk.api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json]
 
 
 async def _bill(deposits: DepositGround) -> tuple[Session, str, str]:
-    """Return a session, its checkout's id and its own id."""
+    """Create a payment; return its session, the checkout id and the session id."""
     payment, session = await deposits.bill(expires_in_s=LONG_S)
     return session, payment.checkout_id, ids.format_id(ids.SESSION, session.id)
 
 
-def _sends(wallet: Wallet, deposits: DepositGround, session: Session, amount: int) -> bool:
-    """Return whether the wallet's only request is a transfer of this amount."""
+def _has_sent(wallet: Wallet, deposits: DepositGround, session: Session, amount: int) -> bool:
+    """Return whether the wallet's only transaction is a transfer of this amount."""
     data = f"{_TRANSFER}{deposits.address(session)[2:].rjust(64, '0')}{amount:064x}"
-    [sent] = wallet.sent
+    [transaction] = wallet.transactions
     token = deposits.ground.token("USDT").lower()
-    return (sent["to"].lower(), sent["value"], sent["data"]) == (token, "0x0", data)
+    return (transaction["to"].lower(), transaction["value"], transaction["data"]) == (
+        token,
+        "0x0",
+        data,
+    )
 
 
-async def test_a_wallet_sends_what_remains_and_the_page_hears_of_each_transfer(
-    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+async def test_a_wallet_sends_the_remaining_amount_and_the_sdk_reports_each_transfer(
+    desk: Desk,
+    buyer: BrowserContext,
+    deposits: DepositGround,
+    wallet: Wallet,
+    stored_chains: list[Any],
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
     session, checkout_id, session_id = await _bill(deposits)
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
-    shown = (await desk.call(_READ, [stored, session_id]))["result"]
-    assert shown["deposit_address"].lower() == deposits.address(session)
-    amounts = [shown[name]["amount"] for name in ("received", "pending", "remaining")]
+    view = (await desk.call(_READ, [stored_chains, session_id]))["result"]
+    assert view["deposit_address"].lower() == deposits.address(session)
+    amounts = [view[name]["amount"] for name in ("received", "pending", "remaining")]
     assert amounts == ["0", "12.75", "12.75"]
-    assert shown["links"]["eip681"].endswith(f"&uint256={_HALF}")
+    assert view["links"]["eip681"].endswith(f"&uint256={_HALF}")
 
-    await desk.start("result", _FOLLOW, [stored, checkout_id, session_id])
+    await desk.start("result", _FOLLOW, [stored_chains, checkout_id, session_id])
     await until(lambda: wallet.hashes)
-    assert _sends(wallet, deposits, session, _HALF)
+    assert _has_sent(wallet, deposits, session, _HALF)
     await desk.page.wait_for_function("() => globalThis.sdk")
     await deposits.ground.turn()
-    await desk.page.wait_for_function("() => said.some((one) => one.remaining?.amount === '0')")
+    await desk.page.wait_for_function("() => events.some((one) => one.remaining?.amount === '0')")
     await deposits.ground.final()
-    assert (await desk.ends("result"))["result"]["status"] == "PAID"
+    assert (await desk.result_of("result"))["result"]["status"] == "PAID"
 
 
-async def test_what_the_service_has_not_seen_yet_is_not_sent_again(
-    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+async def test_transfers_that_the_service_has_not_seen_are_not_repeated(
+    desk: Desk,
+    buyer: BrowserContext,
+    deposits: DepositGround,
+    wallet: Wallet,
+    stored_chains: list[Any],
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
     session, checkout_id, session_id = await _bill(deposits)
     await deposits.transfer(session, _HALF)
-    given = [stored, checkout_id, session_id]
-    assert (await desk.call(_PAY, given))["result"] == {"txHash": wallet.hashes[0]}
-    assert _sends(wallet, deposits, session, TOTAL - _HALF)
-    assert (await desk.call(_PAY, given))["result"] == {"txHash": None}
-    assert len(wallet.sent) == 1
+    arguments = [stored_chains, checkout_id, session_id]
+    assert (await desk.call(_PAY, arguments))["result"] == {"txHash": wallet.hashes[0]}
+    assert _has_sent(wallet, deposits, session, TOTAL - _HALF)
+    assert (await desk.call(_PAY, arguments))["result"] == {"txHash": None}
+    assert len(wallet.transactions) == 1
 
 
-async def test_a_wallet_with_too_little_sends_nothing(
-    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+async def test_a_wallet_with_insufficient_funds_does_not_send_a_transfer(
+    desk: Desk,
+    buyer: BrowserContext,
+    deposits: DepositGround,
+    wallet: Wallet,
+    stored_chains: list[Any],
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     wallet.accounts = [(await deposits.ground.chain.ask("eth_accounts"))[-1]]
     await desk.open()
     _, checkout_id, session_id = await _bill(deposits)
-    error = await desk.fails(_PAY, [stored, checkout_id, session_id])
-    assert (error["code"], wallet.sent) == ("INSUFFICIENT_FUNDS", [])
+    error = await desk.expect_error(_PAY, [stored_chains, checkout_id, session_id])
+    assert (error["code"], wallet.transactions) == ("INSUFFICIENT_FUNDS", [])
 
 
-async def test_a_session_to_which_no_stored_chain_leads_is_neither_shown_nor_paid(
-    desk: Desk, buyer: BrowserContext, deposits: DepositGround, wallet: Wallet, stored: list[Any]
+async def test_a_session_whose_address_cannot_be_derived_is_rejected(
+    desk: Desk,
+    buyer: BrowserContext,
+    deposits: DepositGround,
+    wallet: Wallet,
+    stored_chains: list[Any],
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
     session, checkout_id, session_id = await _bill(deposits)
     view = (await desk.api.send("GET", session_path(session))).json
     answers: list[Any] = []
 
     async def answer(route: Route) -> None:
-        """Return the responses in order, and repeat the last one."""
-        one = answers[0] if len(answers) == 1 else answers.pop(0)
+        """Return the responses in order, and repeat the last response."""
+        response = answers[0] if len(answers) == 1 else answers.pop(0)
         headers = {"Access-Control-Allow-Origin": "*"}
-        await route.fulfill(body=json.dumps(one), headers=headers, content_type="application/json")
+        await route.fulfill(
+            body=json.dumps(response), headers=headers, content_type="application/json"
+        )
 
     await desk.page.route(f"**{session_path(session)}", answer)
     for name, tampered in tamper(view).items():
         answers[:] = [tampered]
-        error = await desk.fails(_READ, [stored, session_id])
+        error = await desk.expect_error(_READ, [stored_chains, session_id])
         assert error["code"] == "INVALID_RESPONSE", name
-        answers[:] = [view, tampered]  # it changes between the page and the wallet
-        error = await desk.fails(_PAY, [stored, checkout_id, session_id])
+        answers[:] = [view, tampered]  # the session changes after it was displayed
+        error = await desk.expect_error(_PAY, [stored_chains, checkout_id, session_id])
         assert error["code"] == "INVALID_RESPONSE", name
     answers[:] = [view]
-    for other in ([], [stored[0] | {"deposits": None}], [stored[0] | {"network_id": 1}]):
-        assert (await desk.fails(_READ, [other, session_id]))["code"] == "INVALID_RESPONSE"
-    assert (await desk.fails(_READ, [None, session_id]))["code"] == "MISSING_PARAM"
-    assert "result" in await desk.call(_READ, [stored, session_id])
-    assert wallet.sent == []
+    for wrong_chains in (
+        [],
+        [stored_chains[0] | {"deposits": None}],
+        [stored_chains[0] | {"network_id": 1}],
+    ):
+        assert (await desk.expect_error(_READ, [wrong_chains, session_id]))[
+            "code"
+        ] == "INVALID_RESPONSE"
+    assert (await desk.expect_error(_READ, [None, session_id]))["code"] == "MISSING_PARAM"
+    assert "result" in await desk.call(_READ, [stored_chains, session_id])
+    assert wallet.transactions == []

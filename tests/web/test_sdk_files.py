@@ -1,4 +1,4 @@
-"""The browser SDK's files as they are served, loaded, typed and packed."""
+"""Test how the browser SDK's files are served, loaded, typed and packaged."""
 
 import base64
 import hashlib
@@ -25,8 +25,8 @@ pytestmark = pytest.mark.full
 
 CHECKOUT = Path(payintent.__file__).parent / "checkout"
 SDK = CHECKOUT / "sdk"
-ROOM = 6_100  # bytes of v1.js on the wire
-WALLETS_ROOM = 3_500
+SDK_BYTES_MAX = 6_100  # bytes of v1.js on the wire
+WALLET_BYTES_MAX = 3_500
 
 _TOKENS = """
 import { readFileSync } from "node:fs";
@@ -36,8 +36,8 @@ const tokens = (text) =>
     type.label,
     value?.pattern ? `${value.pattern}/${value.flags}` : String(value),
   ]);
-const [one, other] = process.argv.slice(2).map((name) => tokens(readFileSync(name, "utf8")));
-console.log(JSON.stringify([one.length, JSON.stringify(one) === JSON.stringify(other)]));
+const [source, minified] = process.argv.slice(2).map((name) => tokens(readFileSync(name, "utf8")));
+console.log(JSON.stringify([source.length, JSON.stringify(source) === JSON.stringify(minified)]));
 """
 _CONSUMER = """
 import { CheckoutError, loadCheckout } from "@payintent/checkout-js";
@@ -67,7 +67,7 @@ export async function pay(checkoutUrl: string): Promise<CheckoutResult | null> {
 def node(*arguments: str, cwd: Path | None = None) -> str:
     """Run the sandbox's Node.js; return its output."""
     program, *_ = npm()
-    done = subprocess.run(
+    result = subprocess.run(
         [program, *arguments],
         cwd=cwd,
         capture_output=True,
@@ -75,8 +75,8 @@ def node(*arguments: str, cwd: Path | None = None) -> str:
         timeout=PATIENCE_S,
         check=False,
     )
-    assert done.returncode == 0, done.stdout + done.stderr
-    return done.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout
 
 
 def integrity(body: bytes) -> str:
@@ -84,13 +84,13 @@ def integrity(body: bytes) -> str:
 
 
 async def get(desk: Desk, name: str, **headers: str) -> Answer:
-    named = {"Accept-Encoding": "identity"} | {
-        one.replace("_", "-"): value for one, value in headers.items()
+    request_headers = {"Accept-Encoding": "identity"} | {
+        header.replace("_", "-"): value for header, value in headers.items()
     }
-    return await desk.api.send("GET", f"/sdk/{name}", headers=named)
+    return await desk.api.send("GET", f"/sdk/{name}", headers=request_headers)
 
 
-def test_a_lighter_script_leaves_texts_templates_and_expressions_alone() -> None:
+def test_minification_preserves_strings_templates_and_regular_expressions() -> None:
     source = """
       // a comment
       const a = "  // no /* comment */ 'x' " + '\\' /* " ';  /* one */
@@ -114,7 +114,7 @@ SCRIPTS = [
 
 
 @pytest.mark.parametrize("path", SCRIPTS, ids=lambda path: path.name)
-def test_what_is_served_has_the_very_tokens_of_the_source(path: Path, tmp_path: Path) -> None:
+def test_minification_preserves_the_tokens_of_the_source(path: Path, tmp_path: Path) -> None:
     source = path.read_text()
     (tmp_path / "source.js").write_text(source)
     (tmp_path / "lighter.js").write_text(minify_script(source))
@@ -126,13 +126,17 @@ def test_what_is_served_has_the_very_tokens_of_the_source(path: Path, tmp_path: 
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_each_file_is_served_to_any_origin_small_and_for_as_long_as_it_holds(
+async def test_each_file_is_small_cacheable_and_available_to_every_origin(
     desk: Desk,
 ) -> None:
-    for name, room in (("v1.js", ROOM), ("v1.onchain.js", WALLETS_ROOM), ("loader.js", 2_000)):
+    for name, bytes_max in (
+        ("v1.js", SDK_BYTES_MAX),
+        ("v1.onchain.js", WALLET_BYTES_MAX),
+        ("loader.js", 2_000),
+    ):
         packed = await get(desk, name, Accept_Encoding="gzip")
         assert packed.headers["Content-Encoding"] == "gzip"
-        assert int(packed.headers["Content-Length"]) <= room
+        assert int(packed.headers["Content-Length"]) <= bytes_max
         assert packed.headers["Content-Type"] == "text/javascript; charset=utf-8"
         assert packed.headers["Cache-Control"] == "public, max-age=300"
         assert packed.headers["Access-Control-Allow-Origin"] == "*"
@@ -140,9 +144,9 @@ async def test_each_file_is_served_to_any_origin_small_and_for_as_long_as_it_hol
         assert packed.headers["X-Content-Type-Options"] == "nosniff"
         plain = await get(desk, name)
         assert "Content-Encoding" not in plain.headers
-        assert plain.body == packed.body  # the client has unpacked it
-        again = await get(desk, name, If_None_Match=plain.headers["ETag"])
-        assert (again.status, again.body) == (304, b"")
+        assert plain.body == packed.body  # the client has decompressed it
+        not_modified = await get(desk, name, If_None_Match=plain.headers["ETag"])
+        assert (not_modified.status, not_modified.body) == (304, b"")
     types = await get(desk, "v1.d.ts")
     assert types.body == (SDK / "v1.d.ts").read_bytes()
     assert types.headers["Content-Type"] == "text/plain; charset=utf-8"
@@ -151,7 +155,7 @@ async def test_each_file_is_served_to_any_origin_small_and_for_as_long_as_it_hol
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_pinned_script_never_changes_and_pins_the_wallets_part(desk: Desk) -> None:
+async def test_a_pinned_script_is_immutable_and_pins_the_wallet_script(desk: Desk) -> None:
     plain = await get(desk, "v1.js")
     pinned = await get(desk, plain.headers["Content-Location"].removeprefix("/sdk/"))
     assert pinned.body == plain.body
@@ -167,27 +171,28 @@ async def test_a_pinned_script_never_changes_and_pins_the_wallets_part(desk: Des
     src = f"{desk.shop.service}{plain.headers['Content-Location']}"
     assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}
     await desk.open("bare")
-    error = await desk.fails(load, [src, integrity(b"something else")])
+    error = await desk.expect_error(load, [src, integrity(b"something else")])
     assert error["code"] == "SDK_NOT_LOADED"
     await desk.page.route("**/v1.onchain.*", lambda route: route.fulfill(body="alert(1)"))
-    assert (await desk.fails(load, [src, integrity(plain.body)]))["code"] == "SDK_NOT_LOADED"
+    assert (await desk.expect_error(load, [src, integrity(plain.body)]))["code"] == "SDK_NOT_LOADED"
     await desk.page.unroute("**/v1.onchain.*")
-    assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}  # tried again
+    assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}  # the SDK retries
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_loader_loads_once_and_again_after_a_failure(desk: Desk) -> None:
+async def test_the_loader_loads_the_script_once_and_retries_after_a_failure(desk: Desk) -> None:
     await desk.open("bare")
-    assert await desk.page.evaluate("document.scripts.length") == 1  # the import added none
+    # The import does not add a script element.
+    assert await desk.page.evaluate("document.scripts.length") == 1
     origin = desk.shop.url
     load = "src => loader.loadCheckout({ src, timeoutMs: 10_000 }).then(() => 1)"
     fast = "src => loader.loadCheckout({ src, timeoutMs: 50 }).then(() => 1)"
-    assert (await desk.fails(fast, f"{origin}/hang/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
-    assert (await desk.fails(load, f"{origin}/empty/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
-    assert (await desk.fails(load, f"{origin}/late/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await desk.expect_error(fast, f"{origin}/hang/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await desk.expect_error(load, f"{origin}/empty/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await desk.expect_error(load, f"{origin}/late/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
     both = "src => Promise.all([src, src].map((src) => loader.loadCheckout({ src }))).then(() => 2)"
     assert await desk.call(both, f"{origin}/late/sdk/v1.js") == {"result": 2}
-    assert desk.shop.asked["/late/sdk/v1.js"] == 2
+    assert desk.shop.request_counts["/late/sdk/v1.js"] == 2
     for src, code in (
         (None, "MISSING_PARAM"),
         ("/sdk/v1.js", "INVALID_SCRIPT_URL"),
@@ -196,13 +201,11 @@ async def test_the_loader_loads_once_and_again_after_a_failure(desk: Desk) -> No
         ("data:text/javascript,1", "INVALID_SCRIPT_URL"),
         ("http://pay.test/sdk/v1.js", "HTTP_NOT_ALLOWED"),
     ):
-        assert (await desk.fails(load, src))["code"] == code
+        assert (await desk.expect_error(load, src))["code"] == code
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_page_that_is_not_secure_gets_neither_script_nor_sdk(
-    desk: Desk, browser: Browser
-) -> None:
+async def test_the_sdk_refuses_to_run_on_an_insecure_page(desk: Desk, browser: Browser) -> None:
     async with await browser.new_context() as plain:
         page = await plain.new_page()
         scripts = {name: (await get(desk, name)).body.decode() for name in ("v1.js", "loader.js")}
@@ -220,15 +223,15 @@ async def test_a_page_that_is_not_secure_gets_neither_script_nor_sdk(
         await page.route("http://shop.test/**", answer)
         await page.goto("http://shop.test/")
         await page.wait_for_function("globalThis.loader")
-        other = Desk(desk.api, desk.shop, page)
+        insecure_desk = Desk(desk.api, desk.shop, page)
         bases = "{ apiBase: 'https://pay.test/v1', checkoutBase: 'https://pay.test/c' }"
-        error = await other.fails(f"async () => PayIntent({bases})")
+        error = await insecure_desk.expect_error(f"async () => PayIntent({bases})")
         assert error["code"] == "HTTP_NOT_ALLOWED"
         load = "() => loader.loadCheckout({ src: 'https://pay.test/sdk/v1.js' })"
-        assert (await other.fails(load))["code"] == "HTTP_NOT_ALLOWED"
+        assert (await insecure_desk.expect_error(load))["code"] == "HTTP_NOT_ALLOWED"
 
 
-def test_the_package_is_imported_on_a_server_and_typed_for_a_shop(tmp_path: Path) -> None:
+def test_the_package_can_be_imported_on_a_server_and_has_types(tmp_path: Path) -> None:
     home = tmp_path / "node_modules" / "@payintent"
     home.mkdir(parents=True)
     with tarfile.open(pack(tmp_path)) as archive:

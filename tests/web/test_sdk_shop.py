@@ -1,4 +1,4 @@
-"""The demo shop's pages: a buyer pays in each way that the browser SDK supports."""
+"""Test the demo shop's pages, which use the browser SDK in each supported way."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ class Visit:
     api: Api
 
     async def choose(self, way: str) -> None:
-        """Follow a link next to the first book."""
+        """Follow the link for a way to pay next to the first book."""
         await self.page.goto(self.url)
         await self.page.get_by_role("link", name=way).first.click()
 
@@ -41,19 +41,19 @@ class Visit:
         path = f"/v1/checkout/{row['checkout_id']}/quotes"
         body = {"payment_method_id": self.api.world.card}
         assert (await self.api.send("POST", path, json=body)).status == 200
-        seen = await payment_store.get(self.api.world.database, row["id"])
-        assert seen is not None
+        view = await payment_store.get(self.api.world.database, row["id"])
+        assert view is not None
         capture = {"reference": "cap-1", "amount_minor": 159000, "currency": "THB"}
         report = {"state": "captured", "capture": capture}
-        assert (await callback(self.api, seen.payment.session_id, report)).status == 200
+        assert (await callback(self.api, view.payment.session_id, report)).status == 200
 
-    async def thanked(self) -> None:
-        """Wait for the order's page, whose order only the webhook marks as paid."""
+    async def wait_for_order_page(self) -> None:
+        """Wait for the order page, which opens when the webhook has marked the order as paid."""
         await self.page.wait_for_url(f"{self.url}/orders/A-1001")
 
 
-def _is_trouble(text: str) -> bool:
-    """Distinguish a policy that breaks its own page from a policy that blocks a frame."""
+def _is_error(text: str) -> bool:
+    """Return whether a policy has blocked a part of the page, and not a whole frame."""
     return "Policy" in text and "frame-ancestors" not in text
 
 
@@ -78,43 +78,45 @@ async def visit(
     await world.rows("UPDATE merchant SET allowed_origins = ARRAY[$1]::text[]", url)
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    troubles: list[str] = []
-    page.on("pageerror", lambda error: troubles.append(str(error)))
-    page.on("console", lambda one: troubles.append(one.text) if _is_trouble(one.text) else None)
+    errors: list[str] = []
+    page.on("pageerror", lambda error: errors.append(str(error)))
+    page.on(
+        "console", lambda message: errors.append(message.text) if _is_error(message.text) else None
+    )
     async with Api(service, world) as api:
         yield Visit(url, page, api)
     await page.close()
     server.should_exit = True
     await server.shutdown()
-    assert troubles == []
+    assert errors == []
 
 
-async def test_by_a_redirect(visit: Visit) -> None:
+async def test_a_buyer_is_redirected_to_the_checkout(visit: Visit) -> None:
     await visit.choose("redirect")
     await visit.page.get_by_role("button", name="Pay").click()
     await visit.page.wait_for_url("**/c/cs_*")
     await expect(visit.page.get_by_text("Tides of the Chao Phraya").first).to_be_visible()
 
 
-async def test_in_a_window(visit: Visit) -> None:
+async def test_a_buyer_pays_in_a_popup(visit: Visit) -> None:
     await visit.choose("popup")
-    async with visit.page.expect_popup() as opened:
+    async with visit.page.expect_popup() as popup:
         await visit.page.get_by_role("button", name="Pay").click()
-    window = await opened.value
+    window = await popup.value
     await window.wait_for_url("**/c/cs_*")
     await visit.pay()
-    await visit.thanked()
+    await visit.wait_for_order_page()
 
 
-async def test_on_the_page_for_a_payment_that_is_there(visit: Visit) -> None:
+async def test_a_buyer_pays_an_existing_payment_in_a_widget(visit: Visit) -> None:
     await visit.choose("widget")
     frame = visit.page.frame_locator("iframe[title=Checkout]")
     await expect(frame.get_by_text("Transfer")).to_be_visible()
     await visit.pay()
-    await visit.thanked()
+    await visit.wait_for_order_page()
 
 
-async def test_on_the_page_for_a_payment_that_is_created_at_the_press_of_the_button(
+async def test_a_buyer_pays_in_a_widget_that_creates_the_payment_on_submit(
     visit: Visit,
 ) -> None:
     await visit.choose("deferred")
@@ -122,15 +124,15 @@ async def test_on_the_page_for_a_payment_that_is_created_at_the_press_of_the_but
     frame = visit.page.frame_locator("iframe[title=Checkout]")
     await expect(frame.get_by_text("Transfer")).to_be_visible()
     await visit.pay()
-    await visit.thanked()
+    await visit.wait_for_order_page()
 
 
-async def test_a_slip_is_said_on_the_page(visit: Visit) -> None:
-    # Its payments may lead back to the shop, whose pages may not embed them.
+async def test_a_widget_that_fails_to_load_is_reported_on_the_page(visit: Visit) -> None:
+    # The checkout may return to the shop, but the shop may not embed it.
     await visit.api.world.rows(
         "UPDATE merchant SET allowed_origins = '{}', return_url = $1", f"{visit.url}/orders"
     )
-    await visit.page.clock.install()  # nobody waits for a frame that does not come
+    await visit.page.clock.install()  # skips the frame's load timeout
     await visit.choose("widget")
     await expect(visit.page.locator("iframe")).to_be_attached()
     await visit.page.clock.fast_forward(20_000)

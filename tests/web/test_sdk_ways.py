@@ -1,4 +1,4 @@
-"""The browser SDK opens the checkout by redirect, in a window, in a frame, or with a wallet."""
+"""Test the SDK's ways to open the checkout: redirect, popup, frame and wallet."""
 
 import asyncio
 import re
@@ -12,7 +12,7 @@ from payintent.gateways.port import GatewaySessionRequest, SessionCreated
 from tests.support.arrange import bring_to, callback, captured, payment_of
 from tests.support.onchain import ChainWorld
 from tests.support.world import Answer
-from tests.web.sdk_desk import LOOK_S, NATIVE, PATIENCE_MS, PATIENCE_S, Desk, wallet_session
+from tests.web.sdk_desk import NATIVE, PATIENCE_MS, PATIENCE_S, POLL_S, Desk, wallet_session
 from tests.web.wallet import Wallet
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
@@ -22,14 +22,14 @@ MOUNT = """(options) => {
   if (!options.checkoutUrl) options.createCheckout = createCheckout;
   globalThis.widget = sdk.widget(options);
   for (const name of ["ready", "change", "status", "next_action", "refused", "result", "error"]) {
-    widget.on(name, (told) => said.push([name, told.code ?? told.status ?? told.kind ?? ""]));
+    widget.on(name, (event) => events.push([name, event.code ?? event.status ?? event.kind ?? ""]));
   }
   return widget.mount("#pay");
 }"""
 
 
-def leads(**redirect: Any) -> Callable[[GatewaySessionRequest], SessionCreated]:
-    """Let the gateway redirect buyers to its own page."""
+def redirect_to(**redirect: Any) -> Callable[[GatewaySessionRequest], SessionCreated]:
+    """Return a gateway response that redirects buyers to this page."""
 
     def created(request: GatewaySessionRequest) -> SessionCreated:
         action = {"type": "redirect", "redirect": {"method": "GET", "fields": {}} | redirect}
@@ -39,18 +39,18 @@ def leads(**redirect: Any) -> Callable[[GatewaySessionRequest], SessionCreated]:
 
 
 async def pay(desk: Desk, created: Answer) -> None:
-    """Let the gateway report the payment."""
+    """Report the capture, as the gateway does."""
     session_id = (await payment_of(desk.api, created)).session_id
     assert (await callback(desk.api, session_id, captured())).status == 200
 
 
-async def heard(desk: Desk, name: str) -> str:
-    """Wait until the page receives an event; return the first event."""
-    await desk.page.wait_for_function("name => said.some(([one]) => one === name)", arg=name)
-    return await desk.page.evaluate("name => said.find(([one]) => one === name)[1]", name)
+async def wait_for_event(desk: Desk, name: str) -> str:
+    """Wait until the page has received this event; return the value of the first."""
+    await desk.page.wait_for_function("name => events.some(([type]) => type === name)", arg=name)
+    return await desk.page.evaluate("name => events.find(([type]) => type === name)[1]", name)
 
 
-async def mounts(desk: Desk, options: dict[str, str]) -> None:
+async def mount(desk: Desk, options: dict[str, str]) -> None:
     assert "error" not in await desk.call(MOUNT, options)
 
 
@@ -61,7 +61,7 @@ def frame(desk: Desk) -> FrameLocator:
 # A redirect
 
 
-async def test_a_redirect_leaves_for_the_checkout_in_the_language_that_is_set(desk: Desk) -> None:
+async def test_a_redirect_opens_the_checkout_in_the_configured_language(desk: Desk) -> None:
     await desk.open()
     created = await desk.create()
     go = "url => void PayIntent({ locale: 'th' }).redirectToCheckout({ checkoutUrl: url })"
@@ -69,34 +69,34 @@ async def test_a_redirect_leaves_for_the_checkout_in_the_language_that_is_set(de
     await desk.page.wait_for_url(f"{created.json['checkout_url']}?lang=th")
 
 
-# A window
+# A popup
 
 
-async def popup(desk: Desk, script: str, given: Any = None) -> Page:
-    """Start `result`, which opens a window; return the window."""
-    async with desk.page.expect_popup() as opened:
-        await desk.start("result", script, given)
-    return await opened.value
+async def open_popup(desk: Desk, script: str, argument: Any = None) -> Page:
+    """Start the call `result`, which opens a popup; return the popup."""
+    async with desk.page.expect_popup() as popup_info:
+        await desk.start("result", script, argument)
+    return await popup_info.value
 
 
-async def test_a_window_is_opened_paid_in_and_closed(desk: Desk) -> None:
-    desk.api.world.gateway.answer_create = leads(url=f"{desk.shop.url}/gateway")
+async def test_a_popup_opens_the_checkout_and_closes_after_the_payment(desk: Desk) -> None:
+    desk.api.world.gateway.answer_create = redirect_to(url=f"{desk.shop.url}/gateway")
     await desk.open()
     created = await desk.create()
     script = "checkoutUrl => sdk.openPopup({ checkoutUrl })"
-    window = await popup(desk, script, created.json["checkout_url"])
+    window = await open_popup(desk, script, created.json["checkout_url"])
     await window.wait_for_url(created.json["checkout_url"])
     await bring_to(desk.api, created, "PROCESSING")
     async with window.expect_event("close", timeout=PATIENCE_MS):
         await pay(desk, created)
-    result = (await desk.ends("result"))["result"]
+    result = (await desk.result_of("result"))["result"]
     assert result["status"] == "PAID"
     assert result["checkoutId"] == created.json["checkout_id"]
     assert result["paymentId"] == created.json["id"]
     assert result["receiptId"]
 
 
-async def test_a_window_may_open_before_the_payment_is_created_and_closing_it_ends_nothing(
+async def test_a_popup_may_open_before_the_payment_exists_and_be_closed_early(
     desk: Desk,
 ) -> None:
     await desk.open()
@@ -105,15 +105,15 @@ async def test_a_window_may_open_before_the_payment_is_created_and_closing_it_en
       await new Promise((done) => setTimeout(done, 50));
       return { checkoutUrl };
     } })"""
-    window = await popup(desk, script, created.json["checkout_url"])
+    window = await open_popup(desk, script, created.json["checkout_url"])
     await window.wait_for_url(created.json["checkout_url"])
     await window.close()
     await bring_to(desk.api, created, "PROCESSING")
     await pay(desk, created)
-    assert (await desk.ends("result"))["result"]["status"] == "PAID"
+    assert (await desk.result_of("result"))["result"]["status"] == "PAID"
 
 
-async def test_a_window_is_closed_when_waiting_is_given_up_or_nothing_could_be_created(
+async def test_a_popup_closes_if_the_call_is_aborted_or_the_creation_fails(
     desk: Desk,
 ) -> None:
     await desk.open()
@@ -122,31 +122,31 @@ async def test_a_window_is_closed_when_waiting_is_given_up_or_nothing_could_be_c
       globalThis.aborter = new AbortController();
       return sdk.openPopup({ checkoutUrl, signal: aborter.signal });
     }"""
-    window = await popup(desk, script, created.json["checkout_url"])
+    window = await open_popup(desk, script, created.json["checkout_url"])
     await window.wait_for_url(created.json["checkout_url"])
     async with window.expect_event("close", timeout=PATIENCE_MS):
         await desk.page.evaluate("aborter.abort()")
-    assert "AbortError" in (await desk.ends("result"))["error"]["code"]
+    assert "AbortError" in (await desk.result_of("result"))["error"]["code"]
     failing = "() => sdk.openPopup({ createCheckout: async () => { throw Error('sold out') } })"
-    window = await popup(desk, failing)
-    assert "sold out" in (await desk.ends("result"))["error"]["code"]
+    window = await open_popup(desk, failing)
+    assert "sold out" in (await desk.result_of("result"))["error"]["code"]
     assert window.is_closed() or await window.wait_for_event("close")
 
 
 # A frame
 
 
-async def test_a_bound_widget_shows_the_checkout_and_leaves_for_the_gateway_at_the_top(
+async def test_a_bound_widget_shows_the_checkout_and_redirects_the_whole_page(
     desk: Desk,
 ) -> None:
-    desk.api.world.gateway.answer_create = leads(url=f"{desk.shop.url}/gateway")
-    await desk.register()
+    desk.api.world.gateway.answer_create = redirect_to(url=f"{desk.shop.url}/gateway")
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
-    await heard(desk, "ready")
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await wait_for_event(desk, "ready")
     await frame(desk).get_by_text("Transfer").click()
-    assert await heard(desk, "change") == "redirect"
+    assert await wait_for_event(desk, "change") == "redirect"
     height = await desk.page.locator("#pay iframe").evaluate("frame => frame.style.height")
     assert re.fullmatch(r"\d+px", height)
     await desk.start("result", "() => widget.submit()")
@@ -154,104 +154,104 @@ async def test_a_bound_widget_shows_the_checkout_and_leaves_for_the_gateway_at_t
     assert await desk.api.world.status(await payment_of(desk.api, created)) == "PROCESSING"
 
 
-async def test_a_widget_that_stays_tells_how_it_ends(desk: Desk) -> None:
-    await desk.register()
+async def test_a_widget_that_stays_open_reports_the_result(desk: Desk) -> None:
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
     await bring_to(desk.api, created, "PROCESSING")
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
     await desk.start("result", "([id]) => sdk.waitForResult(id)", [created.json["checkout_id"]])
     await pay(desk, created)
-    assert await heard(desk, "result") == "PAID"
-    assert (await desk.ends("result"))["result"]["status"] == "PAID"
+    assert await wait_for_event(desk, "result") == "PAID"
+    assert (await desk.result_of("result"))["result"]["status"] == "PAID"
     await expect(frame(desk).get_by_role("heading", name="Paid")).to_be_visible()
 
 
-async def test_a_refused_submission_is_the_callers_error_and_can_be_made_again(desk: Desk) -> None:
-    await desk.register()
+async def test_a_rejected_submission_reports_a_single_error(desk: Desk) -> None:
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
     await desk.api.world.rows("UPDATE payment_method SET enabled = false")
-    error = await desk.fails("() => widget.submit()")
+    error = await desk.expect_error("() => widget.submit()")
     assert error["code"] == "PAYMENT_METHOD_NOT_FOUND"
     assert error["checkoutId"] == created.json["checkout_id"]
     assert error["requestId"]
-    assert await heard(desk, "error") == "PAYMENT_METHOD_NOT_FOUND"
-    errors = await desk.page.evaluate("said.filter(([name]) => name === 'error').length")
+    assert await wait_for_event(desk, "error") == "PAYMENT_METHOD_NOT_FOUND"
+    errors = await desk.page.evaluate("events.filter(([name]) => name === 'error').length")
     assert errors == 1
 
 
-async def test_a_deferred_widget_creates_one_payment_for_the_amount_that_was_set(
+async def test_a_deferred_widget_creates_a_single_payment_for_each_amount(
     desk: Desk,
 ) -> None:
-    await desk.register()
-    wanted = await desk.expose_create()
+    await desk.register_origin()
+    requests = await desk.expose_create()
     await desk.open()
-    await mounts(desk, {"country": "TH"})
-    assert (await desk.fails("() => widget.submit()"))["code"] == "AMOUNT_NOT_SET"
+    await mount(desk, {"country": "TH"})
+    assert (await desk.expect_error("() => widget.submit()"))["code"] == "AMOUNT_NOT_SET"
     await desk.call("() => widget.setAmount({ amount: '10.00', currency: 'THB' })")
     await desk.start("first", "() => widget.submit()")
     await desk.start("second", "() => widget.submit()")  # a double click
     await expect(frame(desk).get_by_text("10.00 THB").first).to_be_visible()
-    assert wanted == [{"amount": "10.00", "currency": "THB", "country": "TH"}]
+    assert requests == [{"amount": "10.00", "currency": "THB", "country": "TH"}]
     await desk.call("() => widget.update({ amount: { amount: '12.00', currency: 'THB' } })")
-    assert (await desk.ends("first"))["error"]["code"] == "WIDGET_NOT_MOUNTED"
+    assert (await desk.result_of("first"))["error"]["code"] == "WIDGET_NOT_MOUNTED"
     await desk.start("third", "() => widget.submit()")
     await expect(frame(desk).get_by_text("12.00 THB").first).to_be_visible()
-    assert [item["amount"] for item in wanted] == ["10.00", "12.00"]
+    assert [item["amount"] for item in requests] == ["10.00", "12.00"]
     await desk.call("async () => widget.unmount()")
-    assert (await desk.ends("third"))["error"]["code"] == "WIDGET_NOT_MOUNTED"
+    assert (await desk.result_of("third"))["error"]["code"] == "WIDGET_NOT_MOUNTED"
     await expect(desk.page.locator("iframe")).to_have_count(0)
 
 
-async def test_a_widget_follows_language_and_country_and_knows_when_it_is_gone(desk: Desk) -> None:
-    await desk.register()
+async def test_a_widget_updates_language_and_country_and_detects_its_removal(desk: Desk) -> None:
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
     await desk.call("() => widget.update({ locale: 'th', country: 'TH' })")
-    loaded = "() => frames.length && said.filter(([name]) => name === 'ready').length > 1"
+    loaded = "() => frames.length && events.filter(([name]) => name === 'ready').length > 1"
     await desk.page.wait_for_function(loaded)
     address = desk.page.frames[1].url
     assert "lang=th" in address
     assert "country=TH" in address
-    error = await desk.fails("() => widget.update({ country: 'KP' })")
+    error = await desk.expect_error("() => widget.update({ country: 'KP' })")
     assert error["code"] == "UNSUPPORTED_COUNTRY"
     await desk.page.evaluate("document.querySelector('#pay').remove()")
-    assert (await desk.fails("() => widget.submit()"))["code"] == "WIDGET_NOT_MOUNTED"
+    assert (await desk.expect_error("() => widget.submit()"))["code"] == "WIDGET_NOT_MOUNTED"
 
 
-async def test_messages_of_others_and_of_other_nonces_are_not_heard(desk: Desk) -> None:
-    await desk.register()
+async def test_messages_with_a_wrong_source_or_nonce_are_ignored(desk: Desk) -> None:
+    await desk.register_origin()
     await desk.open()
     created = await desk.create()
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
     forged = {"source": "payintent", "version": 1, "type": "result", "status": "PAID"}
     nonce = await desk.page.frames[1].evaluate("document.body.dataset.nonce")
-    # Another window with the right word, and the right window with another word.
-    await desk.page.evaluate("told => postMessage(told, '*')", forged | {"nonce": nonce})
-    tell = "told => parent.postMessage(told, '*')"
-    for wrong in (
+    # A wrong window with the right nonce, then the right window with wrong fields.
+    await desk.page.evaluate("message => postMessage(message, '*')", forged | {"nonce": nonce})
+    post_message = "message => parent.postMessage(message, '*')"
+    for changes in (
         {"nonce": "guess"},
         {"nonce": nonce, "source": "x"},
         {"nonce": nonce, "version": 2},
     ):
-        await desk.page.frames[1].evaluate(tell, forged | wrong)
-    # Messages keep their order: when the last is heard, the others were not.
+        await desk.page.frames[1].evaluate(post_message, forged | changes)
+    # Messages arrive in order: when the last has arrived, the previous messages were ignored.
     last = {"source": "payintent", "version": 1, "type": "change", "kind": "x", "nonce": nonce}
-    await desk.page.frames[1].evaluate(tell, last)
-    assert await heard(desk, "change") == "x"
-    assert "result" not in await desk.page.evaluate("said.map(([name]) => name)")
+    await desk.page.frames[1].evaluate(post_message, last)
+    assert await wait_for_event(desk, "change") == "x"
+    assert "result" not in await desk.page.evaluate("events.map(([name]) => name)")
 
 
-async def test_a_wallets_payment_leaves_the_frame_for_the_hosted_page(
+async def test_a_wallet_payment_leaves_the_frame_for_the_hosted_page(
     desk: Desk, ground: ChainWorld
 ) -> None:
-    await desk.register()
+    await desk.register_origin()
     await desk.open()
     created = await desk.create(currency="USD", amount="25.50")
-    await mounts(desk, {"checkoutUrl": created.json["checkout_url"]})
+    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
     await frame(desk).get_by_text("NATIVED on the chain").click()
     await desk.start("result", "() => widget.submit()")
     await desk.page.wait_for_url(created.json["checkout_url"])
@@ -259,14 +259,14 @@ async def test_a_wallets_payment_leaves_the_frame_for_the_hosted_page(
     assert await desk.page.evaluate("top === self")
 
 
-async def test_a_wallets_step_that_is_come_back_to_in_a_frame_leads_to_the_top(
+async def test_a_wallet_step_in_a_frame_links_to_the_hosted_page(
     desk: Desk, ground: ChainWorld
 ) -> None:
-    await desk.register()
+    await desk.register_origin()
     await desk.open()
     payment, _ = await ground.bill(NATIVE)
     url = f"{desk.shop.service}/c/{payment.checkout_id}"
-    await mounts(desk, {"checkoutUrl": url})
+    await mount(desk, {"checkoutUrl": url})
     await expect(frame(desk).locator("[data-onchain-session]")).to_have_count(0)
     await frame(desk).get_by_role("link", name="Continue to payment").click()
     await desk.page.wait_for_url(url)
@@ -276,10 +276,10 @@ async def test_a_wallets_step_that_is_come_back_to_in_a_frame_leads_to_the_top(
 # Next actions
 
 
-async def test_a_form_is_posted_with_its_fields_also_one_that_is_named_submit(desk: Desk) -> None:
+async def test_a_form_is_posted_with_its_fields_including_a_field_named_submit(desk: Desk) -> None:
     fields = {"MerchantID": "3002607", "submit": "yes", "name": 'a "b" <c>'}
     url = f"{desk.shop.url}/gateway"
-    desk.api.world.gateway.answer_create = leads(url=url, method="POST", fields=fields)
+    desk.api.world.gateway.answer_create = redirect_to(url=url, method="POST", fields=fields)
     act = """async ([id, method, target]) => {
       const { next_action } = await sdk.selectQuote(id, { payment_method_id: method });
       return void sdk.handleNextAction(id, next_action, { target });
@@ -287,17 +287,17 @@ async def test_a_form_is_posted_with_its_fields_also_one_that_is_named_submit(de
     for target in ("_self", "popup"):
         await desk.open()
         created = await desk.create()
-        given = [created.json["checkout_id"], desk.api.world.card, target]
+        arguments = [created.json["checkout_id"], desk.api.world.card, target]
         if target == "popup":
-            page = await popup(desk, act, given)
+            page = await open_popup(desk, act, arguments)
         else:
-            await desk.call(act, given)
+            await desk.call(act, arguments)
             page = desk.page
         await page.wait_for_url(url)
-        assert desk.shop.posted.pop() == fields
+        assert desk.shop.posted_forms.pop() == fields
 
 
-async def test_what_is_not_known_here_is_done_by_the_hosted_page(desk: Desk) -> None:
+async def test_unsupported_actions_open_the_hosted_page(desk: Desk) -> None:
     act = "([id, action]) => void sdk.handleNextAction(id, action)"
     for type_ in ("embedded_card", "onchain_session", "of_the_future"):
         await desk.open()
@@ -308,74 +308,74 @@ async def test_what_is_not_known_here_is_done_by_the_hosted_page(desk: Desk) -> 
         await desk.page.wait_for_url(url)
 
 
-async def test_waiting_tells_each_change_and_asks_on_where_events_do_not_come(desk: Desk) -> None:
+async def test_waiting_reports_each_change_and_polls_if_events_are_unavailable(desk: Desk) -> None:
     await desk.page.route("**/events", lambda route: route.abort())
     await desk.open()
     created = await desk.create()
     follow = """id => {
-      sdk.on("status", ({ checkoutId, status }) => said.push([status, checkoutId]));
+      sdk.on("status", ({ checkoutId, status }) => events.push([status, checkoutId]));
       return sdk.handleNextAction(id, { type: "wait", wait: { poll_after_ms: 1 } });
     }"""
     checkout_id = created.json["checkout_id"]
     async with desk.page.expect_response(f"**/v1/checkout/{checkout_id}"):
         await desk.start("result", follow, checkout_id)
     await bring_to(desk.api, created, "PROCESSING")
-    assert await heard(desk, "PROCESSING") == checkout_id
+    assert await wait_for_event(desk, "PROCESSING") == checkout_id
     await pay(desk, created)
-    assert (await desk.ends("result"))["result"]["status"] == "PAID"
+    assert (await desk.result_of("result"))["result"]["status"] == "PAID"
 
 
-async def test_a_listener_hears_each_error_once_and_one_that_fails_hurts_nobody(desk: Desk) -> None:
+async def test_a_listener_receives_each_error_once_despite_a_failing_listener(desk: Desk) -> None:
     await desk.open()
     script = """async () => {
       const off = sdk.on("error", () => { throw new Error("a bug of the shop's"); });
-      sdk.on("error", (error) => said.push([error.code, error.checkoutId]));
+      sdk.on("error", (error) => events.push([error.code, error.checkoutId]));
       const failed = await sdk.openPopup({ checkoutUrl: "x" }).catch((error) => error.code);
       off();
       return failed;
     }"""
     assert await desk.call(script) == {"result": "INVALID_REDIRECT_URL"}
-    assert await heard(desk, "INVALID_REDIRECT_URL") is None
-    assert await desk.page.evaluate("said.length") == 1
+    assert await wait_for_event(desk, "INVALID_REDIRECT_URL") is None
+    assert await desk.page.evaluate("events.length") == 1
 
 
-async def test_a_state_of_the_future_is_waited_on_and_never_taken_for_an_end(desk: Desk) -> None:
+async def test_an_unknown_status_is_never_treated_as_final(desk: Desk) -> None:
     await desk.open()
     script = """id => PayIntent({ apiBase: "/alien/v1" }).waitForResult(id, { timeoutMs: 1 })"""
-    assert (await desk.fails(script, "cs_0000000000000000"))["code"] == "POLLING_TIMEOUT"
+    assert (await desk.expect_error(script, "cs_0000000000000000"))["code"] == "POLLING_TIMEOUT"
 
 
 # Wallets
 
 
-async def test_a_wallet_pays_and_the_chain_is_followed_to_the_end(
+async def test_a_wallet_pays_and_the_sdk_waits_for_the_final_status(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
     checkout_id, session_id = await wallet_session(ground, "USDT")
     act = """async ([id, sessionId]) => {
       const [{ provider, name }] = await sdk.onchain.discover();
-      said.push(["wallet", name]);
+      events.push(["wallet", name]);
       const action = { type: "onchain_session", onchain_session: { session_id: sessionId } };
       return sdk.handleNextAction(id, action, { provider });
     }"""
     await desk.start("result", act, [checkout_id, session_id])
     async with asyncio.timeout(PATIENCE_S):
         while len(wallet.hashes) < 2:
-            await asyncio.sleep(LOOK_S)
+            await asyncio.sleep(POLL_S)
     await ground.final()
-    assert (await desk.ends("result"))["result"]["status"] == "PAID"
-    assert await heard(desk, "wallet") == "Test Wallet"
-    assert len(wallet.sent) == 2  # a permission for this amount, and the payment
+    assert (await desk.result_of("result"))["result"]["status"] == "PAID"
+    assert await wait_for_event(desk, "wallet") == "Test Wallet"
+    assert len(wallet.transactions) == 2  # an approval of this amount, and the payment
 
 
-async def test_a_payment_is_sent_once_however_often_it_is_asked_for(
+async def test_a_payment_is_sent_once_for_repeated_calls(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
-    given = await wallet_session(ground, NATIVE)
+    arguments = await wallet_session(ground, NATIVE)
     script = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
       const session = await sdk.onchain.session(sessionId);
@@ -383,26 +383,26 @@ async def test_a_payment_is_sent_once_however_often_it_is_asked_for(
       const both = await Promise.all([sdk.onchain.pay(how), sdk.onchain.pay(how)]);
       return [...both, await sdk.onchain.pay(how)].map(({ txHash }) => txHash);
     }"""
-    first, second, third = (await desk.call(script, given))["result"]
+    first, second, third = (await desk.call(script, arguments))["result"]
     assert first == second == wallet.hashes[0]
-    assert third is None  # the contract says that it was paid
+    assert third is None  # according to the contract, the session is paid
     assert len(wallet.hashes) == 1
 
 
-async def test_a_wallet_learns_the_chain_and_what_lies_on_it(
+async def test_the_sdk_adds_an_unknown_chain_to_the_wallet(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
-    wallet.network_id, wallet.known = 4242, {4242}
+    await wallet.install(buyer)
+    wallet.network_id, wallet.known_chains = 4242, {4242}
     await ground.world.rows(
         "UPDATE chain SET public_rpc_urls = '{https://rpc.test}' WHERE slug = $1", ground.slug
     )
     await desk.open()
-    given = await wallet_session(ground, NATIVE)
+    arguments = await wallet_session(ground, NATIVE)
     script = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
       const session = await sdk.onchain.session(sessionId);
       return sdk.onchain.pay({ checkoutId, session, provider });
     }"""
-    assert (await desk.call(script, given))["result"]["txHash"] == wallet.hashes[0]
-    assert len(wallet.added) == 1
+    assert (await desk.call(script, arguments))["result"]["txHash"] == wallet.hashes[0]
+    assert len(wallet.added_chains) == 1

@@ -1,4 +1,4 @@
-"""The SDK never pays twice, and an unresponsive wallet does not block it."""
+"""Test that the SDK never pays twice, and that an unresponsive wallet does not block it."""
 
 import pytest
 from playwright.async_api import BrowserContext
@@ -20,43 +20,43 @@ _PAY = """async ([checkoutId, sessionId]) => {
 }"""
 
 
-async def _pay_by_another(ground: ChainWorld, wallet: Wallet, session: Session) -> None:
-    """Pay from another account while the wallet waits for permission, which it then gets."""
-    await wallet.is_asked(_RECEIPT, 1)
-    wallet.answers.clear()
+async def _pay_from_another_account(ground: ChainWorld, wallet: Wallet, session: Session) -> None:
+    """Pay from a different account during the approval, and then confirm the approval."""
+    await wallet.wait_for_call(_RECEIPT, 1)
+    wallet.is_unblocked.clear()
     await ground.chain.ask("evm_setAutomine", True)
     ground.payer = (await ground.chain.ask("eth_accounts"))[6]
     assert ground.payer not in wallet.accounts
     await fund(ground.chain, ground.deployment, ground.payer)
     await ground.pay(session)
-    wallet.answers.set()
+    wallet.is_unblocked.set()
 
 
-async def test_the_sdk_does_not_pay_what_was_paid_while_a_permission_was_given(
+async def test_the_sdk_does_not_pay_if_the_payment_is_paid_during_the_approval(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.open()
     payment, session = await ground.bill("USDT", expires_in_s=86_400)
     await ground.chain.ask("evm_setAutomine", False)
-    given = [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]
-    await desk.start("result", _PAY, given)
-    await _pay_by_another(ground, wallet, session)
-    assert (await desk.ends("result"))["result"] == {"txHash": None}
-    assert len(wallet.sent) == 1
+    arguments = [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]
+    await desk.start("result", _PAY, arguments)
+    await _pay_from_another_account(ground, wallet, session)
+    assert (await desk.result_of("result"))["result"] == {"txHash": None}
+    assert len(wallet.transactions) == 1
 
 
-async def test_the_sdk_gives_up_waiting_where_a_wallet_never_tells_of_a_transaction(
+async def test_the_sdk_stops_waiting_if_a_wallet_never_returns_a_receipt(
     desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
-    await wallet.stand_in(buyer)
+    await wallet.install(buyer)
     await desk.page.clock.install()
     await desk.open()
-    wallet.silent = {_RECEIPT}
+    wallet.silent_methods = {_RECEIPT}
     payment, session = await ground.bill("NATIVED", expires_in_s=86_400)
-    given = [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]
-    await desk.start("result", _PAY, given)
+    arguments = [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]
+    await desk.start("result", _PAY, arguments)
     await desk.page.clock.run_for(1_000)  # wallets announce themselves
-    await wallet.is_asked(_RECEIPT, 1)
+    await wallet.wait_for_call(_RECEIPT, 1)
     await desk.page.clock.fast_forward("05:00")
-    assert (await desk.ends("result"))["result"] == {"txHash": wallet.hashes[0]}
+    assert (await desk.result_of("result"))["result"] == {"txHash": wallet.hashes[0]}

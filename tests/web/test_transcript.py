@@ -1,6 +1,7 @@
-"""A payment by keyboard, as a screen reader reads it, compared with the documentation.
+"""Compare a screen reader's transcript of a payment by keyboard with the documentation.
 
-`REWRITE_TRANSCRIPT=1` rewrites the documentation. Read every sentence before you commit it.
+If you set `REWRITE_TRANSCRIPT=1`, the documentation is rewritten. Read every sentence before you
+commit it.
 """
 
 import os
@@ -22,20 +23,21 @@ pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
 
 _PAGE = Path(__file__).parents[2] / "docs" / "contribute" / "checkout-transcript.md"
 _SECTION = re.compile(r"## ([^\n]+)\n\n```text\n(.*?)```", re.DOTALL)
-#: What differs each time, and what stands in its place.
-_CHANGING = (
+#: Values that differ in each run, and their replacements.
+_VARIABLE = (
     (re.compile(r"\b(rcpt|pay)_\w+"), r"\1_1"),
     (re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d"), "2026-01-01 12:00"),
     (re.compile(r"(0x\w{4}|\b[0-9A-Fa-f]{4}\b)( [0-9A-Fa-f]{4}){4,}"), "0x12 3456"),
 )
 _TABS_MAX = 30
 _HAS_FOCUS = """([tag, text]) => {
-  const one = document.activeElement;
-  return one.matches(tag === "radio" ? "[type=radio]" : tag) && one.textContent.includes(text);
+  const element = document.activeElement;
+  const selector = tag === "radio" ? "[type=radio]" : tag;
+  return element.matches(selector) && element.textContent.includes(text);
 }"""
 
 
-async def test_a_buyer_who_listens_pays_by_card(gallery: Gallery, browser: Browser) -> None:
+async def test_a_screen_reader_user_pays_by_card(gallery: Gallery, browser: Browser) -> None:
     async with await screen(browser) as context:
         page = await context.new_page()
         payment = await gallery.shop.create(metadata=PRODUCT % gallery.origin)
@@ -59,7 +61,7 @@ async def test_a_buyer_who_listens_pays_by_card(gallery: Gallery, browser: Brows
     _compare(parts)
 
 
-async def test_a_buyer_who_listens_cancels(gallery: Gallery, browser: Browser) -> None:
+async def test_a_screen_reader_user_cancels(gallery: Gallery, browser: Browser) -> None:
     async with await screen(browser) as context:
         page = await context.new_page()
         payment = await gallery.shop.create()
@@ -75,7 +77,7 @@ async def test_a_buyer_who_listens_cancels(gallery: Gallery, browser: Browser) -
     _compare(parts)
 
 
-async def test_a_buyer_who_listens_hears_where_to_send_a_token(
+async def test_a_screen_reader_reads_where_to_send_a_token(
     gallery: Gallery, browser: Browser
 ) -> None:
     visit = await STATES["deposit"](gallery)
@@ -87,17 +89,20 @@ async def test_a_buyer_who_listens_hears_where_to_send_a_token(
 
 
 async def _tab_to(page: Page, tag: str, text: str = "") -> list[str]:
-    """Press the tab key until such an element has the focus; return the spoken text."""
-    heard: list[str] = []
+    """Press the tab key until an element with this tag and text has the focus.
+
+    Return the spoken text.
+    """
+    spoken: list[str] = []
     for _ in range(_TABS_MAX):
-        heard.append(await _press(page, "Tab"))
+        spoken.append(await _press(page, "Tab"))
         is_there: bool = await page.evaluate(
             _HAS_FOCUS,
             [tag, text],
         )
         if is_there:
-            return heard
-    raise AssertionError(f"no {tag} {text} is reached: {heard}")
+            return spoken
+    raise AssertionError(f"no {tag} {text} is reached: {spoken}")
 
 
 async def _press(page: Page, key: str) -> str:
@@ -112,20 +117,22 @@ async def _capture(world: World, payment: Payment) -> None:
 
 
 def _compare(parts: dict[str, list[str]]) -> None:
-    heard = {title: "\n".join(map(_steady, lines)) + "\n" for title, lines in parts.items()}
+    transcripts = {
+        title: "\n".join(map(_normalize, lines)) + "\n" for title, lines in parts.items()
+    }
     if os.environ.get("REWRITE_TRANSCRIPT"):
         text = _PAGE.read_text()
-        for title, lines in heard.items():
+        for title, lines in transcripts.items():
             section = f"## {title}\n\n```text\n{lines}```"
             pattern = re.compile(rf"## {re.escape(title)}\n\n```text\n.*?```", re.DOTALL)
-            found = pattern.search(text)
-            text = text.replace(found[0], section) if found else f"{text}\n{section}\n"
+            old_section = pattern.search(text)
+            text = text.replace(old_section[0], section) if old_section else f"{text}\n{section}\n"
         _PAGE.write_text(text)
-    kept = dict(_SECTION.findall(_PAGE.read_text()))
-    assert {title: kept.get(title) for title in heard} == heard
+    documented = dict(_SECTION.findall(_PAGE.read_text()))
+    assert {title: documented.get(title) for title in transcripts} == transcripts
 
 
-def _steady(line: str) -> str:
-    for pattern, instead in _CHANGING:
+def _normalize(line: str) -> str:
+    for pattern, instead in _VARIABLE:
         line = pattern.sub(instead, line)
     return line

@@ -1,4 +1,4 @@
-"""The buyer's return to the shop from each status, with and without JavaScript."""
+"""Test the buyer's return to the shop from each status, with and without JavaScript."""
 
 from collections.abc import AsyncIterator
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
 
 _RETURN, _CANCEL = f"{SHOP}/orders/1?from=checkout", f"{SHOP}/orders/1/pay?status=PAID"
 _BACK, _AGAIN = "Back to Nimbus Books", "Try again"
-#: For each status: a sentence on the page, the text of the link, and where the link leads.
+#: For each status: a sentence on the page, the link's text, and the start of its URL.
 _ENDS = {
     "PENDING": ("Nimbus Books", _BACK, f"{SHOP}/orders/1/pay?"),
     "PROCESSING": ("Nimbus Books", _BACK, f"{_RETURN}&"),
@@ -40,7 +40,7 @@ async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> Asyn
     await world.perform(profile)
     desk = await make_desk(world, site, buyer)
     yield desk
-    assert desk.troubles == []
+    assert desk.errors == []
 
 
 async def _create(world: World) -> Payment:
@@ -62,8 +62,8 @@ async def _bring_to(world: World, payment: Payment, status: str) -> None:
     assert await world.status(payment) == status
 
 
-async def _comes_back(desk: Desk, payment: Payment, status: str) -> None:
-    """Follow the link to the shop, and check the page's text and the link's URL."""
+async def _follow_return_link(desk: Desk, payment: Payment, status: str) -> None:
+    """Check the page's text, and follow the link to the shop."""
     sentence, text, page = _ENDS[status]
     await expect(desk.page.locator("main")).to_contain_text(sentence)
     link = desk.page.get_by_role("link", name=text, exact=True)
@@ -76,30 +76,32 @@ async def _comes_back(desk: Desk, payment: Payment, status: str) -> None:
 
 @pytest.mark.parametrize("scripted", [True, False], ids=["scripted", "plain"])
 @pytest.mark.parametrize("status", _ENDS)
-async def test_a_buyer_comes_back_from_each_status(desk: Desk, status: str) -> None:
+async def test_a_buyer_returns_to_the_shop_from_each_status(desk: Desk, status: str) -> None:
     payment = await _create(desk.world)
     if status == "EXPIRED":
         await desk.world.move_clock(1_801)
     await _bring_to(desk.world, payment, status)
     await desk.show(payment)
-    await _comes_back(desk, payment, status)
+    await _follow_return_link(desk, payment, status)
 
 
 @pytest.mark.parametrize("status", ["PAID", "FAILED", "EXPIRED", "CANCELLED"])
-async def test_a_page_that_is_open_changes_its_link_with_the_status(
+async def test_an_open_page_updates_its_return_link_with_the_status(
     desk: Desk, status: str
 ) -> None:
     payment = await _create(desk.world)
     await desk.show(payment)
-    await desk.is_heard()
+    await desk.wait_for_streams()
     if status == "EXPIRED":
         await desk.world.move_clock(1_801)
     await _bring_to(desk.world, payment, status)
     await expect(desk.result).to_be_focused()
-    await _comes_back(desk, payment, status)
+    await _follow_return_link(desk, payment, status)
 
 
-async def test_a_buyer_who_paid_is_taken_to_the_payments_page(desk: Desk) -> None:
+async def test_a_buyer_who_paid_returns_automatically_to_the_payments_return_url(
+    desk: Desk,
+) -> None:
     payment = await _create(desk.world)
     await _bring_to(desk.world, payment, "PAID")
     await desk.page.clock.install()
@@ -111,7 +113,7 @@ async def test_a_buyer_who_paid_is_taken_to_the_payments_page(desk: Desk) -> Non
     assert desk.page.url == f"{_RETURN}&{hint}"
 
 
-async def test_after_a_mismatch_no_retry_is_offered(desk: Desk) -> None:
+async def test_a_retry_is_not_offered_after_an_amount_mismatch(desk: Desk) -> None:
     payment = await _create(desk.world)
     session = (await desk.world.select(payment)).session
     await desk.world.report(payment, session.id, captured(158_999))
@@ -122,7 +124,7 @@ async def test_after_a_mismatch_no_retry_is_offered(desk: Desk) -> None:
     assert (await link.get_attribute("href") or "").startswith(f"{_RETURN}&payment_id=")
 
 
-async def test_a_page_of_a_removed_origin_is_not_linked(desk: Desk) -> None:
+async def test_a_return_url_of_a_removed_origin_is_not_linked(desk: Desk) -> None:
     payment = await _create(desk.world)
     await _bring_to(desk.world, payment, "FAILED")
     profile = SetMerchantProfile(

@@ -1,4 +1,4 @@
-"""The text that a screen reader reads on a page, from the browser's accessibility tree."""
+"""Derive a screen reader's text for a page from the browser's accessibility tree."""
 
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -6,8 +6,8 @@ from typing import Any
 from playwright.async_api import Page
 
 _Node = dict[str, Any]
-#: Roles whose name is read, and the word that is read after it.
-_NAMED = {
+#: Roles with a spoken name, and the word that follows the name.
+_SPOKEN_ROLES = {
     "button": "button",
     "link": "link",
     "textbox": "edit",
@@ -25,7 +25,7 @@ _CONTROLS = frozenset({"radio", "textbox", "combobox"})
 
 
 async def read_aloud(page: Page) -> list[str]:
-    """Return a page's spoken text from beginning to end, with a line for each stop."""
+    """Return a page's spoken text, with a line for each stop."""
     nodes = await _load_tree(page)
     root = next(iter(nodes.values()))
     return [f"Page: {_name(root)}", *_read_children(root, nodes)]
@@ -48,7 +48,7 @@ async def _load_tree(page: Page) -> dict[str, _Node]:
 
 
 def _read_children(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
-    """Read the children. Adjacent texts are joined into one line."""
+    """Read the children. Adjacent texts are joined into a line."""
     texts: list[str] = []
     for child in _children(node, nodes):
         if _is_inline(child, nodes):
@@ -81,9 +81,9 @@ def _read_node(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
     elif role == _SUMMARY:
         state = "expanded" if _property(node, "expanded") else "collapsed"
         yield f"{name}, button, {state}"
-    elif role in _NAMED:
-        yield _read_named(node)
-    elif role in {_LABEL, _LEGEND}:  # its text is read as the name of its control or group
+    elif role in _SPOKEN_ROLES:
+        yield _read_control(node)
+    elif role in {_LABEL, _LEGEND}:  # the text is read as the name of the control or group
         yield from _only_controls(node, nodes)
     elif role in _READERS:
         yield from _READERS[role](node, nodes)
@@ -91,11 +91,11 @@ def _read_node(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
         yield from _read_children(node, nodes)
 
 
-def _read_named(node: _Node) -> str:
+def _read_control(node: _Node) -> str:
     value = str(node.get("value", {}).get("value", ""))
-    parts = [_name(node), _NAMED[_role(node)], *([value] if value else [])]
-    described = str(node.get("description", {}).get("value", ""))
-    return ", ".join([*parts, described] if described else parts)
+    parts = [_name(node), _SPOKEN_ROLES[_role(node)], *([value] if value else [])]
+    description = str(node.get("description", {}).get("value", ""))
+    return ", ".join([*parts, description] if description else parts)
 
 
 def _only_controls(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
@@ -113,7 +113,7 @@ def _read_region(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
 
 
 def _read_live(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
-    """Read a live region, which is also read when it changes."""
+    """Read a live region. Screen readers also read it when it changes."""
     for line in _read_children(node, nodes):
         yield f"{_role(node)}: {line}"
 
@@ -143,7 +143,7 @@ def _name(node: _Node) -> str:
 
 
 def _property(node: _Node, name: str) -> Any:
-    found = [
+    values = [
         item["value"].get("value") for item in node.get("properties", []) if item["name"] == name
     ]
-    return found[0] if found else None
+    return values[0] if values else None

@@ -1,4 +1,4 @@
-"""A browser's steps to a checkout state: the URL, the input, and the wait."""
+"""Open a checkout state in a browser: navigate, enter input, and wait."""
 
 import asyncio
 import re
@@ -14,21 +14,21 @@ from tests.web.wallet import ANNOUNCED
 WIDE_PX = 1024
 HIGH_PX = 900
 SMALL_PX = 320
-# A browser tells of every answer that is an error; some states are one.
-_DAILY = re.compile(r"Failed to load resource")
+# Browsers log every error response, and some states are error responses.
+_EXPECTED_MESSAGE = re.compile(r"Failed to load resource")
 
 
 @dataclass
-class Look:
-    """A state on a screen, and its errors."""
+class OpenState:
+    """A page that shows a state, and the page's errors."""
 
     page: Page
     visit: Visit
-    troubles: list[str] = field(default_factory=list[str])
+    errors: list[str] = field(default_factory=list[str])
 
-    def hear(self, message: ConsoleMessage) -> None:
-        if message.type in {"error", "warning"} and not _DAILY.search(message.text):
-            self.troubles.append(f"console: {message.text}")
+    def record_message(self, message: ConsoleMessage) -> None:
+        if message.type in {"error", "warning"} and not _EXPECTED_MESSAGE.search(message.text):
+            self.errors.append(f"console: {message.text}")
 
 
 async def screen(browser: Browser, **options: object) -> BrowserContext:
@@ -44,36 +44,40 @@ async def screen(browser: Browser, **options: object) -> BrowserContext:
     return context
 
 
-async def look_at(context: BrowserContext, gallery: Gallery, name: str, lang: str = "") -> Look:
-    """Create a state, and show it completely."""
+async def open_state(
+    context: BrowserContext, gallery: Gallery, name: str, lang: str = ""
+) -> OpenState:
+    """Create a state, and wait until its page is complete."""
     return await show(context, gallery, await STATES[name](gallery), lang)
 
 
-async def show(context: BrowserContext, gallery: Gallery, visit: Visit, lang: str = "") -> Look:
-    """Show an existing state completely."""
+async def show(
+    context: BrowserContext, gallery: Gallery, visit: Visit, lang: str = ""
+) -> OpenState:
+    """Open an existing state, and wait until its page is complete."""
     page = await context.new_page()
-    look = Look(page, visit)
-    page.on("console", look.hear)
-    page.on("pageerror", lambda error: look.troubles.append(f"script: {error}"))
+    view = OpenState(page, visit)
+    page.on("console", view.record_message)
+    page.on("pageerror", lambda error: view.errors.append(f"script: {error}"))
     if visit.headers:
         await page.set_extra_http_headers(dict(visit.headers))
     if visit.wallet:
         await page.add_init_script(ANNOUNCED)
-    await _go(page, address(gallery, visit, lang), visit)
-    # Even where it is hidden: what shows is for the looks to say.
+    await _navigate(page, address(gallery, visit, lang), visit)
+
     await page.wait_for_selector(visit.ready, state="visible")
-    return look
+    return view
 
 
 def address(gallery: Gallery, visit: Visit, lang: str = "") -> str:
-    """Return a state's full URL, in a language."""
+    """Return a state's full URL, with the language if it is given."""
     joint = "&" if "?" in visit.path else "?"
-    said = f"{joint}lang={lang}" if lang else ""
-    return f"{gallery.base.removesuffix('/c')}{visit.path}{said}"
+    query = f"{joint}lang={lang}" if lang else ""
+    return f"{gallery.base.removesuffix('/c')}{visit.path}{query}"
 
 
-async def _go(page: Page, url: str, visit: Visit) -> None:
-    """Repeat a request until its response is as expected, because a limit allows one per second."""
+async def _navigate(page: Page, url: str, visit: Visit) -> None:
+    """Repeat a request until the response has the expected status, because of a rate limit."""
     answer: Response | None = None
     async with asyncio.timeout(PATIENCE_S):
         while answer is None or answer.status != visit.status:
@@ -81,8 +85,8 @@ async def _go(page: Page, url: str, visit: Visit) -> None:
             if visit.posts:
                 if visit.entry:
                     await page.fill("main textarea, main [name=amount]", visit.entry)
-                async with page.expect_navigation() as posted:
+                async with page.expect_navigation() as navigation:
                     await page.click(visit.posts)
-                answer = await posted.value
+                answer = await navigation.value
             if answer is not None and visit.status not in {answer.status, 429}:
                 raise AssertionError(f"{url} answers {answer.status}")

@@ -1,4 +1,4 @@
-"""A buyer's wallet, which is in the page like an extension, with a real chain as its node."""
+"""Simulate a buyer's wallet extension, with a real chain as its node."""
 
 import asyncio
 import itertools
@@ -13,8 +13,8 @@ from tests.support.patience import PATIENCE_S
 
 REJECTED = 4001
 UNKNOWN_CHAIN = 4902
-ELSEWHERE = 4242  # a chain on which nothing of ours is
-LOOK_S = 0.02
+ELSEWHERE = 4242  # a chain without our contracts
+POLL_S = 0.02
 _SYMBOL_CHARS_MAX = 6
 _BINDING = "walletRequest"
 
@@ -40,7 +40,7 @@ LEGACY = f"globalThis.ethereum = {{ {_PROVIDER} }};"
 
 
 class WalletError(Exception):
-    """A wallet's response in place of a result."""
+    """An error response of the wallet."""
 
     def __init__(self, code: int, message: str, cause: int | None = None) -> None:
         super().__init__(message)
@@ -50,64 +50,65 @@ class WalletError(Exception):
 
 @dataclass
 class Wallet:
-    """An EIP-1193 provider with a person's decisions."""
+    """An EIP-1193 provider with configurable user decisions and faults."""
 
     chain: DevChainRpc
-    network_id: int  # where it is now
+    network_id: int  # the current network
     accounts: Sequence[str]
-    known: set[int]
-    own: int  # the network that the chain is
-    refuses: dict[str, WalletError] = field(default_factory=dict)
-    asked: list[str] = field(default_factory=list)
-    sent: list[dict[str, Any]] = field(default_factory=list)
+    known_chains: set[int]
+    own_network_id: int  # the chain's network
+    refusals: dict[str, WalletError] = field(default_factory=dict)
+    calls: list[str] = field(default_factory=list)
+    transactions: list[dict[str, Any]] = field(default_factory=list)
     hashes: list[str] = field(default_factory=list)
-    added: list[Mapping[str, Any]] = field(default_factory=list)
-    changes: dict[str, str] = field(default_factory=dict)  # to what is sent
-    stays: bool = False  # it says that it has switched, and has not
-    silent: set[str] = field(default_factory=set)  # what it never answers
-    leaves_after: str = ""  # its owner switches it elsewhere, once this was asked
-    answers: asyncio.Event = field(default_factory=asyncio.Event)
+    added_chains: list[Mapping[str, Any]] = field(default_factory=list)
+    overrides: dict[str, str] = field(default_factory=dict)  # replace fields of transactions
+    ignores_switch: bool = False  # reports a network switch without switching
+    silent_methods: set[str] = field(default_factory=set)  # never receive a response
+    leaves_network_after: str = ""  # after this call, the user switches networks
+    is_unblocked: asyncio.Event = field(default_factory=asyncio.Event)
 
     def __post_init__(self) -> None:
-        self.answers.set()
+        self.is_unblocked.set()
 
-    async def stand_in(self, context: BrowserContext, script: str = ANNOUNCED) -> None:
-        """Be in every page of a browser's context, past its policy as an extension is."""
+    async def install(self, context: BrowserContext, script: str = ANNOUNCED) -> None:
+        """Add the wallet to every page of a context, like an extension."""
         await context.expose_function(_BINDING, self.request)
         await context.add_init_script(script)
 
     async def request(self, method: str, params: list[Any]) -> dict[str, Any]:
         """Implement `request` of EIP-1193."""
-        self.asked.append(method)
-        await self.answers.wait()
-        if method in self.silent:
-            return {"silent": True}  # the page waits, and not this call: a context could not close
+        self.calls.append(method)
+        await self.is_unblocked.wait()
+        if method in self.silent_methods:
+            # The page waits, because a pending call would block the context's close.
+            return {"silent": True}
         try:
-            return {"result": await self._answer(method, params)}
+            return {"result": await self._respond(method, params)}
         except WalletError as error:
             return {"error": {"code": error.code, "message": str(error), "data": error.data}}
         except DevChainError as error:
             return {"error": {"code": -32603, "message": str(error)}}
 
-    def times(self, method: str) -> int:
+    def count_calls(self, method: str) -> int:
         """Return the number of calls of a method."""
-        return self.asked.count(method)
+        return self.calls.count(method)
 
-    async def is_asked(self, method: str, count: int) -> None:
+    async def wait_for_call(self, method: str, count: int) -> None:
         """Wait until a method was called this many times."""
         async with asyncio.timeout(PATIENCE_S):
-            while self.times(method) < count:
-                await asyncio.sleep(LOOK_S)
+            while self.count_calls(method) < count:
+                await asyncio.sleep(POLL_S)
 
-    async def _answer(self, method: str, params: list[Any]) -> Any:
-        if method in self.refuses:
-            raise self.refuses.pop(method)
-        result = await self._do(method, params)
-        if method == self.leaves_after:
+    async def _respond(self, method: str, params: list[Any]) -> Any:
+        if method in self.refusals:
+            raise self.refusals.pop(method)
+        result = await self._execute(method, params)
+        if method == self.leaves_network_after:
             self.network_id = ELSEWHERE
         return result
 
-    async def _do(self, method: str, params: list[Any]) -> Any:
+    async def _execute(self, method: str, params: list[Any]) -> Any:
         match method:
             case "eth_requestAccounts":
                 return self.accounts
@@ -119,29 +120,31 @@ class Wallet:
                 return self._add(params[0])
             case "eth_sendTransaction":
                 return await self._send(params[0])
-        assert self.network_id == self.own, "a page asks nothing of another chain"
+        assert self.network_id == self.own_network_id, "a page must not query a different chain"
         return await self.chain.ask(method, *params)
 
     def _switch(self, network_id: int) -> None:
-        if network_id not in self.known:
+        if network_id not in self.known_chains:
             raise WalletError(UNKNOWN_CHAIN, f"Unrecognized chain ID {network_id}")
-        if not self.stays:
+        if not self.ignores_switch:
             self.network_id = network_id
 
-    def _add(self, asked: Mapping[str, Any]) -> None:
-        """Add a chain, with the checks of the most common wallet. Switching is a separate call."""
-        urls = [asked["rpcUrls"], asked.get("blockExplorerUrls", ["https://none.test"])]
-        symbol = asked["nativeCurrency"]["symbol"]
+    def _add(self, chain: Mapping[str, Any]) -> None:
+        """Add a chain with MetaMask's checks. The page must then request a switch."""
+        urls = [chain["rpcUrls"], chain.get("blockExplorerUrls", ["https://none.test"])]
+        symbol = chain["nativeCurrency"]["symbol"]
         fits = 1 <= len(symbol) <= _SYMBOL_CHARS_MAX
         secure = all(item.startswith("https://") for item in itertools.chain(*urls))
-        if not (all(urls) and fits and secure and asked["nativeCurrency"]["decimals"] == 18):
-            raise WalletError(-32602, f"Expected another chain than {asked}")
-        self.added.append(asked)
-        self.known.add(int(asked["chainId"], 16))
+        if not (all(urls) and fits and secure and chain["nativeCurrency"]["decimals"] == 18):
+            raise WalletError(-32602, f"Invalid chain parameters: {chain}")
+        self.added_chains.append(chain)
+        self.known_chains.add(int(chain["chainId"], 16))
 
-    async def _send(self, asked: dict[str, Any]) -> str:
-        assert int(asked["chainId"], 16) == self.network_id == self.own
-        assert asked["from"] in self.accounts
-        self.sent.append(asked)
-        self.hashes.append(await self.chain.ask("eth_sendTransaction", asked | self.changes))
+    async def _send(self, transaction: dict[str, Any]) -> str:
+        assert int(transaction["chainId"], 16) == self.network_id == self.own_network_id
+        assert transaction["from"] in self.accounts
+        self.transactions.append(transaction)
+        self.hashes.append(
+            await self.chain.ask("eth_sendTransaction", transaction | self.overrides)
+        )
         return self.hashes[-1]

@@ -1,4 +1,4 @@
-"""The size of a page on the wire, and its requests until it is ready."""
+"""Measure the compressed size of a page, and its requests until it is ready."""
 
 import gzip
 import re
@@ -11,78 +11,78 @@ from playwright.async_api import BrowserContext, Cookie, Request
 
 from tests.web.gallery import Gallery
 from tests.web.states import STATES
-from tests.web.visiting import address, look_at
+from tests.web.visiting import address, open_state
 
-#: Bytes, packed by gzip, without headers.
+#: Bytes after gzip, without headers.
 HTML_BYTES_MAX = 4_000  # in every language
 CSS_BYTES_MAX = 4_000
 JS_BYTES_MAX = 10_600
-JS_BYTES_MAX_ANY = 11_900  # with the texts of any language: a letter may take three bytes
+JS_BYTES_MAX_ANY = 11_900  # with texts in any language: a letter may need three bytes
 SDK_BYTES_MAX = 6_100
 REQUESTS_MAX = 5
-#: The choice, with pictures and with every sort of way, the heaviest steps, and the end.
-WEIGHED = (
+#: The method selection with pictures and with all kinds of methods, the largest steps, the result.
+PAGES_TO_WEIGH = (
     *("choose-shop", "choose-everything", "wallet-none", "wallet-native", "deposit-partial"),
     "paid-shop",
 )
 
-#: Scripts of a page, and those that one of them loads once the page is there.
+#: Scripts of a page, and scripts that they load when the page is ready.
 _LINKED = re.compile(r'(?:<script (?:type="module" )?src|data-script)="([^"]+)"')
 _STYLE = re.compile(r"<style>(.*?)</style>", re.DOTALL)
 _SCRIPT = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 _IMPORTED = re.compile(r'from "\./([a-z]+\.js)"')
-#: What belongs to a page; a stream and questions follow when it is there.
+#: Resource types that belong to the page. Event streams and polls follow when it is ready.
 _PARTS = {"document", "stylesheet", "script", "image", "font"}
 
 
 @dataclass(frozen=True, slots=True)
 class Weight:
-    """Bytes of each kind, as a browser receives them. Styles and a script are inline."""
+    """Compressed bytes of each kind. Styles and a script are inline."""
 
-    html: int  # without these
+    html: int  # without inline styles and scripts
     css: int
     js: int
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
-    """URLs: the parts of the page, and third-party resources."""
+class PageRequests:
+    """The requested URLs: parts of the page, and third-party resources."""
 
     parts: list[str]
-    elsewhere: list[str]
+    third_party: list[str]
 
 
 async def weigh(gallery: Gallery, name: str, lang: str = "en") -> Weight:
-    """Fetch a state and its resources, compressed as the server does for browsers."""
+    """Fetch a state and its resources with gzip, and return the sizes."""
     return await weigh_page(address(gallery, await STATES[name](gallery), lang))
 
 
 async def weigh_page(url: str, cookies: Iterable[Cookie] = ()) -> Weight:
-    """Fetch a page with these cookies, and its resources."""
+    """Fetch a page and its resources with gzip and these cookies, and return the sizes."""
     headers = {"Accept-Encoding": "gzip", **cookie_header(cookies)}
     base = "{0.scheme}://{0.netloc}".format(urlsplit(url))
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
         whole = gzip.decompress(await fetch(client, url)).decode()
         styles, page = "".join(_STYLE.findall(whole)), _STYLE.sub("", whole)
-        html = _packed(_SCRIPT.sub("", page))
-        js = _packed(page) - html  # what a script in the page adds to it
+        html = _compressed_size(_SCRIPT.sub("", page))
+        js = _compressed_size(page) - html  # the share of the inline scripts
         for path in await _with_imports(base, _LINKED.findall(page)):
             js += len(await fetch(client, base + path))
-    return Weight(html, _packed(styles), js)
+    return Weight(html, _compressed_size(styles), js)
 
 
-def _packed(text: str) -> int:
+def _compressed_size(text: str) -> int:
     return len(gzip.compress(text.encode(), 5))
 
 
 def cookie_header(cookies: Iterable[Cookie]) -> Mapping[str, str]:
-    """Return a browser's cookies as its request header, or no header."""
+    """Return a browser's cookies as a request header, if there are any."""
     pairs = [f"{cookie.get('name')}={cookie.get('value')}" for cookie in cookies]
     return {"Cookie": "; ".join(pairs)} if pairs else {}
 
 
 async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
-    """Fetch a resource as compressed on the wire."""
+    """Fetch a resource without decompressing it."""
     async with client.get(url) as answer:
         assert answer.status == 200, url
         assert answer.headers["Content-Encoding"] == "gzip", url
@@ -90,46 +90,46 @@ async def fetch(client: aiohttp.ClientSession, url: str) -> bytes:
 
 
 async def _with_imports(base: str, linked: list[str]) -> list[str]:
-    """Add the imports of scripts, each once."""
-    found = list(dict.fromkeys(linked))
-    for path in found:
+    """Add the scripts' imports, without duplicates."""
+    paths = list(dict.fromkeys(linked))
+    for path in paths:
         if path.endswith(".js"):
             async with aiohttp.request("GET", base + path) as answer:
                 names = _IMPORTED.findall(await answer.text())
-            paths = [f"{path.rpartition('/')[0]}/{name}" for name in names]
-            found += [fromkey for fromkey in dict.fromkeys(paths) if fromkey not in found]
-    return found
+            imports = [f"{path.rpartition('/')[0]}/{name}" for name in names]
+            paths += [path for path in dict.fromkeys(imports) if path not in paths]
+    return paths
 
 
-async def asked(context: BrowserContext, gallery: Gallery, name: str) -> Asked:
+async def record_requests(context: BrowserContext, gallery: Gallery, name: str) -> PageRequests:
     """List a browser's requests until a state is ready."""
-    found = _listen(context, origin(gallery))
-    await (await look_at(context, gallery, name)).page.close()
-    return found
+    requests = _listen(context, origin(gallery))
+    await (await open_state(context, gallery, name)).page.close()
+    return requests
 
 
-async def asked_by_page(context: BrowserContext, url: str) -> Asked:
+async def record_page_requests(context: BrowserContext, url: str) -> PageRequests:
     """List a browser's requests until a page is ready."""
-    found = _listen(context, "{0.scheme}://{0.netloc}".format(urlsplit(url)))
+    requests = _listen(context, "{0.scheme}://{0.netloc}".format(urlsplit(url)))
     page = await context.new_page()
     await page.goto(url)
     await page.close()
-    return found
+    return requests
 
 
-def _listen(context: BrowserContext, base: str) -> Asked:
-    found = Asked([], [])
+def _listen(context: BrowserContext, base: str) -> PageRequests:
+    requests = PageRequests([], [])
 
-    def note(request: Request) -> None:
+    def record(request: Request) -> None:
         if not request.url.startswith(("data:", base)):
-            found.elsewhere.append(request.url)
+            requests.third_party.append(request.url)
         elif request.resource_type in _PARTS and not request.url.startswith("data:"):
-            found.parts.append(request.url)
+            requests.parts.append(request.url)
 
-    context.on("request", note)
-    return found
+    context.on("request", record)
+    return requests
 
 
 def origin(gallery: Gallery) -> str:
-    """Return the origin of the pages."""
+    """Return the pages' origin."""
     return gallery.base.removesuffix("/c")
