@@ -9,8 +9,8 @@ HARNESSES = {
     "stripe": "stripe_harness",
     "test": "inner_gateway_harness",
 }
-#: Providers that are only paid by transfers, and their tests, which replace the kit.
-TRIED_ELSEWHERE = {
+#: Providers that are paid only by transfers, with the tests that replace the kit.
+TESTED_ELSEWHERE = {
     "onchain": "tests/onchain/test_deposits.py",
     "test_onchain": "tests/test_mode/test_test_addresses.py",
 }

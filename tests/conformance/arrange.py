@@ -21,11 +21,11 @@ from payintent.gateways.port import (
 )
 from tests.conformance.harness import Harness, RefundOutcome
 
-PART = 3  # the first refund of a capture is a third of it
+PART = 3  # a partial refund is a third of the capture
 
 
 @dataclass(frozen=True)
-class Opened:
+class OpenedSession:
     request: GatewaySessionRequest
     created: SessionCreated
 
@@ -35,7 +35,7 @@ class Opened:
 
 
 @dataclass(frozen=True)
-class Paid(Opened):
+class PaidSession(OpenedSession):
     capture: Capture
 
 
@@ -49,34 +49,34 @@ def ref_to(request: GatewaySessionRequest, reference: str | None) -> GatewaySess
     )
 
 
-async def create(harness: Harness, request: GatewaySessionRequest) -> Opened:
-    """Open a session, and let the buyer see it."""
+async def create(harness: Harness, request: GatewaySessionRequest) -> OpenedSession:
+    """Open a session, and show it to the buyer."""
     created = await harness.gateway.create_session(harness.account, request)
     assert isinstance(created, SessionCreated), created
     await harness.visit(created, request)
-    return Opened(request, created)
+    return OpenedSession(request, created)
 
 
-async def opened(harness: Harness, **changes: Any) -> Opened:
+async def open_session(harness: Harness, **changes: Any) -> OpenedSession:
     return await create(harness, harness.request(**changes))
 
 
-async def paid(harness: Harness) -> Paid:
-    session = await opened(harness)
+async def open_paid_session(harness: Harness) -> PaidSession:
+    session = await open_session(harness)
     await harness.pay(session.created, session.request)
-    report = await inquired(harness, session.ref)
+    report = await inquire(harness, session.ref)
     assert report.capture is not None, report
-    return Paid(session.request, session.created, report.capture)
+    return PaidSession(session.request, session.created, report.capture)
 
 
-async def inquired(harness: Harness, session: GatewaySessionRef) -> SessionReport:
+async def inquire(harness: Harness, session: GatewaySessionRef) -> SessionReport:
     report = await harness.gateway.inquire(harness.account, session)
     assert isinstance(report, SessionReport), report
     return report
 
 
 @asynccontextmanager
-async def refunds_are(harness: Harness, outcome: RefundOutcome) -> AsyncGenerator[None]:
+async def refund_outcome(harness: Harness, outcome: RefundOutcome) -> AsyncGenerator[None]:
     await harness.set_refunds(outcome)
     try:
         yield
@@ -84,8 +84,8 @@ async def refunds_are(harness: Harness, outcome: RefundOutcome) -> AsyncGenerato
         await harness.set_refunds(RefundOutcome.DONE)
 
 
-def refund_of(
-    harness: Harness, money: Paid, amount_minor: int | None = None
+def make_refund_request(
+    harness: Harness, money: PaidSession, amount_minor: int | None = None
 ) -> GatewayRefundRequest:
     return GatewayRefundRequest(
         refund_id=uuid4(),
@@ -99,51 +99,51 @@ def refund_of(
     )
 
 
-async def refunded(
+async def request_refund(
     harness: Harness, request: GatewayRefundRequest, state: GatewayRefundState
 ) -> GatewayRefundRequest:
     """Request a refund that reaches a state; return the request with the gateway's reference."""
     report = await harness.gateway.refund(harness.account, request)
     assert isinstance(report, RefundReport), report
-    known = replace(request, reference=report.reference or request.reference)
+    sent_request = replace(request, reference=report.reference or request.reference)
     if state is GatewayRefundState.DONE and not harness.refunds_at_once:
-        return await _settled(harness, known)
+        return await _settle_refund(harness, sent_request)
     assert report.state is state, report
-    return known
+    return sent_request
 
 
-async def _settled(harness: Harness, request: GatewayRefundRequest) -> GatewayRefundRequest:
-    if await refund_stands(harness, request) is GatewayRefundState.PENDING:
+async def _settle_refund(harness: Harness, request: GatewayRefundRequest) -> GatewayRefundRequest:
+    if await get_refund_state(harness, request) is GatewayRefundState.PENDING:
         await harness.settle_refund(request, RefundOutcome.DONE)
-    assert await refund_stands(harness, request) is GatewayRefundState.DONE
+    assert await get_refund_state(harness, request) is GatewayRefundState.DONE
     return request
 
 
-async def refund_stands(harness: Harness, request: GatewayRefundRequest) -> GatewayRefundState:
+async def get_refund_state(harness: Harness, request: GatewayRefundRequest) -> GatewayRefundState:
     report = await harness.gateway.inquire_refund(harness.account, request)
     assert isinstance(report, RefundReport), report
     return report.state
 
 
-async def told_of_session(
-    harness: Harness, session: Opened, *states: GatewaySessionState
+async def wait_for_session_callback(
+    harness: Harness, session: OpenedSession, *states: GatewaySessionState
 ) -> tuple[CallbackRequest, VerifiedCallback]:
-    """Wait for the callback that reports one of these states of a session."""
+    """Wait for the callback that reports any of these states of a session."""
 
-    def is_meant(callback: VerifiedCallback) -> bool:
+    def matches(callback: VerifiedCallback) -> bool:
         about = callback.session_id == session.request.session_id
         return about and callback.report is not None and callback.report.state in states
 
-    return await harness.receiver.wait_for(is_meant)
+    return await harness.receiver.wait_for(matches)
 
 
-async def told_of_refund(
+async def wait_for_refund_callback(
     harness: Harness, request: GatewayRefundRequest, state: GatewayRefundState
 ) -> tuple[CallbackRequest, VerifiedCallback]:
     """Wait for the callback that reports this state of a refund."""
 
-    def is_meant(callback: VerifiedCallback) -> bool:
+    def matches(callback: VerifiedCallback) -> bool:
         about = callback.refund_id == request.refund_id
         return about and callback.refund is not None and callback.refund.state is state
 
-    return await harness.receiver.wait_for(is_meant)
+    return await harness.receiver.wait_for(matches)

@@ -14,7 +14,7 @@ ALL = HARNESSES | EXAMPLES
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    config.addinivalue_line("markers", "where(rule): the adapters that a test of the kit is for")
+    config.addinivalue_line("markers", "where(rule): limit a conformance test to some adapters")
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:

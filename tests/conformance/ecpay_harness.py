@@ -48,7 +48,7 @@ NO_DECLINES = ("2", "10100073", "10200095", "10200141", "10300023", "10300028", 
 _refunding: ContextVar[bool] = ContextVar("_refunding", default=False)
 
 
-class Aimed(GatewayHttpClient):
+class RefundFaultClient(GatewayHttpClient):
     """Applies faults only to the refund request, and not to the lookups before it.
 
     The adapter's own tests show that a failed lookup does not send a refund.
@@ -62,14 +62,14 @@ class Aimed(GatewayHttpClient):
     async def request(
         self, method: str, url: str, *, headers: Mapping[str, str], body: bytes | None = None
     ) -> HttpResponse | OutcomeUnknown:
-        gives_back = b"Action=R" in (body or b"") or b"Action=N" in (body or b"")
-        if not _refunding.get() or gives_back:
+        is_refund = b"Action=R" in (body or b"") or b"Action=N" in (body or b"")
+        if not _refunding.get() or is_refund:
             return await self._hit.request(method, url, headers=headers, body=body)
         past = url.replace(self._faults.url, self._url)
         return await self._past.request(method, past, headers=headers, body=body)
 
 
-class AimedGateway(EcpayGateway):
+class RefundFaultGateway(EcpayGateway):
     async def refund(
         self, account: GatewayAccount, request: GatewayRefundRequest
     ) -> RefundReport | OutcomeUnknown:
@@ -120,9 +120,9 @@ class EcpayHarness(Harness):
         self.card = CARDS[outcome]
 
     async def settle_refund(self, request: GatewayRefundRequest, outcome: RefundOutcome) -> None:
-        raise NotImplementedError  # nothing is ever pending
+        raise NotImplementedError  # refunds are never pending
 
-    async def given_back(self, capture: Capture) -> int:
+    async def get_refunded_minor(self, capture: Capture) -> int:
         return DOLLAR * (await self.buyer.trade(capture.reference))["given_back"]
 
     def payload(self, callback: CallbackRequest) -> bytes:
@@ -131,12 +131,14 @@ class EcpayHarness(Harness):
 
     def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         pairs = parse_qsl(payload.decode(errors="replace"), keep_blank_values=True)
-        given = account.credentials
-        merchant = Merchant(given["merchant_id"], given["hash_key"], given["hash_iv"], "")
+        credentials = account.credentials
+        merchant = Merchant(
+            credentials["merchant_id"], credentials["hash_key"], credentials["hash_iv"], ""
+        )
         value = mac(dict(pairs), merchant)
         return _posted(urlencode([*pairs, ("CheckMacValue", value)], errors="replace").encode())
 
-    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+    def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         fields = dict(parse_qsl(payload.decode(), keep_blank_values=True))
         return urlencode(fields | {"TradeAmt": amount}).encode() if amount else None
 
@@ -145,25 +147,25 @@ class EcpayHarness(Harness):
         value = fields["CheckMacValue"]
         changed = {
             "no value": {"CheckMacValue": None},
-            "an empty one": {"CheckMacValue": ""},
+            "an empty value": {"CheckMacValue": ""},
             "zeros": {"CheckMacValue": "0" * 64},
             "in lower case": {"CheckMacValue": value.lower()},
-            "half of it": {"CheckMacValue": value[:32]},
+            "half of the value": {"CheckMacValue": value[:32]},
             "another amount": {"TradeAmt": "1"},
             "another trade": {"TradeNo": "1"},
             "another session": {"CustomField1": "0" * 32},
-            "the same in capitals": {"CustomField1": fields["CustomField1"].upper()},
-            "something more": {"Extra": "1"},
-            "something less": {"SimulatePaid": None},
-            # Joined for the hash these read the same: letters are small, and `&` joins fields.
+            "the same session in capitals": {"CustomField1": fields["CustomField1"].upper()},
+            "an additional field": {"Extra": "1"},
+            "a missing field": {"SimulatePaid": None},
+            # The hash is computed from the same text: letters are lowercased, and `&` joins fields.
             "cut elsewhere": {"RtnMsg": f"{fields['RtnMsg']}&SimulatePaid=0", "SimulatePaid": None},
         }
-        forged = {name: _posted(_with(fields, one)) for name, one in changed.items()}
+        forged = {name: _posted(_with(fields, changes)) for name, changes in changed.items()}
         return forged | {"twice": _posted(callback.body + b"&RtnCode=1")}
 
 
-def _with_a_new_status(said: bytes) -> bytes:
-    fields = dict(parse_qsl(said.decode(), keep_blank_values=True))
+def _with_a_new_status(body: bytes) -> bytes:
+    fields = dict(parse_qsl(body.decode(), keep_blank_values=True))
     del fields["CheckMacValue"]
     return urlencode(signed(fields | {"TradeStatus": "7"})).encode()
 
@@ -172,10 +174,14 @@ def _with_a_new_status(said: bytes) -> bytes:
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
     with running_ecpay() as url:
         async with faulty(url) as faults, receiving() as receiver, aiohttp.ClientSession() as http:
-            waits, hurries = patient(), hurried()
+            patient_client, hurried_client = patient(), hurried()
             harness = EcpayHarness(
-                gateway=AimedGateway(Aimed(waits, waits, faults, url)),
-                hurried=AimedGateway(Aimed(hurries, waits, faults, url)),
+                gateway=RefundFaultGateway(
+                    RefundFaultClient(patient_client, patient_client, faults, url)
+                ),
+                hurried=RefundFaultGateway(
+                    RefundFaultClient(hurried_client, patient_client, faults, url)
+                ),
                 account=_account(faults, url, ACCOUNT),
                 other_account=_account(faults, url, OTHER),
                 faults=faults,
@@ -195,8 +201,8 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             )
             receiver.serve(harness.gateway, harness.account)
             yield harness
-            await waits.close()
-            await hurries.close()
+            await patient_client.close()
+            await hurried_client.close()
 
 
 def _account(faults: FaultProxy, url: str, merchant: Merchant) -> GatewayAccount:
@@ -205,7 +211,7 @@ def _account(faults: FaultProxy, url: str, merchant: Merchant) -> GatewayAccount
         "hash_key": merchant.hash_key,
         "hash_iv": merchant.hash_iv,
         "credit_check_code": merchant.credit_check_code,
-        "auto_close": "off",  # whoever runs these tests at a quarter past eight in Taipei
+        "auto_close": "off",  # even if the tests run at a quarter past eight in Taipei
         "page_url": url,
     }
     return GatewayAccount(id=1, provider="ecpay", base_url=faults.url, credentials=credentials)
@@ -213,7 +219,7 @@ def _account(faults: FaultProxy, url: str, merchant: Merchant) -> GatewayAccount
 
 def _with(fields: Mapping[str, str], changes: Mapping[str, str | None]) -> bytes:
     changed = {**fields, **changes}
-    return urlencode({name: one for name, one in changed.items() if one is not None}).encode()
+    return urlencode({name: value for name, value in changed.items() if value is not None}).encode()
 
 
 def _posted(body: bytes) -> CallbackRequest:

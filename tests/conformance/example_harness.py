@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 import pytest
 
 from tests.conformance.harness import Harness
-from tests.conformance.simulator_harness import before_simulator
+from tests.conformance.simulator_harness import open_simulator_harness
 from tests.support.example_package import lay_out_example, loading_example
 
 
@@ -17,5 +17,5 @@ from tests.support.example_package import lay_out_example, loading_example
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
     folders: pytest.TempPathFactory = fixtures.getfixturevalue("tmp_path_factory")
     with loading_example(lay_out_example(folders.mktemp("example"))) as adapter:
-        async with before_simulator(adapter) as harness:
+        async with open_simulator_harness(adapter) as harness:
             yield harness

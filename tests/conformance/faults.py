@@ -16,7 +16,9 @@ from yarl import URL
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S
 
-_NEITHER = frozenset({"connection", "content-length", "host", "transfer-encoding", "keep-alive"})
+_CONNECTION_HEADERS = frozenset(
+    {"connection", "content-length", "host", "transfer-encoding", "keep-alive"}
+)
 _BODY_BYTES_MAX = 1024 * 1024
 
 
@@ -36,12 +38,12 @@ class Fault(StrEnum):
 
 
 #: Faults after which the outcome is unknown.
-SILENCES = (Fault.HANG, Fault.STATUS_500, Fault.GARBAGE, Fault.HTML_404, Fault.CUT)
+UNKNOWN_OUTCOME_FAULTS = (Fault.HANG, Fault.STATUS_500, Fault.GARBAGE, Fault.HTML_404, Fault.CUT)
 
 #: Responses that throttle us, which do not count as an outage.
 THROTTLES = (Fault.FORBIDDEN, Fault.TOO_MANY)
 
-_SAID = {
+_RESPONSES = {
     Fault.FORBIDDEN: (403, b"<html><body>slow down</body></html>", "text/html"),
     Fault.TOO_MANY: (429, b"", "text/plain"),
     Fault.STATUS_500: (500, b'{"error":"out of order"}', "application/json"),
@@ -56,28 +58,28 @@ class FaultProxy:
     def __init__(self, target: str) -> None:
         self._target = URL(target)
         self._fault = Fault.PASS
-        self._held = _bound(0)  # reserves the port while nothing listens on it
+        self._reserved = _bind(0)  # reserves the port while nothing listens on it
         self._http: aiohttp.ClientSession | None = None
         self._runner: web.ServerRunner | None = None
         self._site: web.SockSite | None = None
         self._over = asyncio.Event()
         self._rewrite: Callable[[bytes], bytes] | None = None
-        self._spared = 0  # requests that pass before the fault
-        self.asked = 0  # requests that have arrived
+        self._passes_left = 0  # requests that pass before the fault
+        self.request_count = 0  # requests that have arrived
         self.paths: set[str] = set()  # requested paths
-        self.disturbed = 0  # requests affected by a fault
+        self.affected_count = 0  # requests affected by a fault
 
     @property
     def url(self) -> str:
         """The gateway's base URL for the adapter, without a trailing slash."""
-        return f"http://127.0.0.1:{self._held.getsockname()[1]}{self._target.path.rstrip('/')}"
+        return f"http://127.0.0.1:{self._reserved.getsockname()[1]}{self._target.path.rstrip('/')}"
 
     @asynccontextmanager
     async def fault(self, fault: Fault, after: int = 0) -> AsyncGenerator[None]:
         """Apply a fault to every request in the block except the first ones; REFUSE affects all."""
-        self._fault, self._spared = fault, after
+        self._fault, self._passes_left = fault, after
         if fault is Fault.REFUSE:
-            await self._deafen()
+            await self._stop_listening()
         try:
             yield
         finally:
@@ -110,28 +112,28 @@ class FaultProxy:
             await clean_up(self._runner)
         if self._http:
             await self._http.close()
-        self._held.close()
+        self._reserved.close()
 
     async def _listen(self) -> None:
         assert self._runner is not None
-        self._site = web.SockSite(self._runner, _bound(self._held.getsockname()[1]))
+        self._site = web.SockSite(self._runner, _bind(self._reserved.getsockname()[1]))
         await self._site.start()
 
-    async def _deafen(self) -> None:
+    async def _stop_listening(self) -> None:
         assert self._site is not None
         await self._site.stop()
 
     async def _serve(self, request: web.BaseRequest) -> web.StreamResponse:
-        self.asked += 1
+        self.request_count += 1
         self.paths.add(request.path)
         fault = self._next_fault()
         if fault is Fault.HANG:
             await self._over.wait()
             return web.Response(status=500)  # the client has disconnected
-        if fault in _SAID:
-            status, body, kind = _SAID[fault]
+        if fault in _RESPONSES:
+            status, body, kind = _RESPONSES[fault]
             return _answer(status, body, {"Content-Type": kind})
-        answer = await self._pass_on(request)
+        answer = await self._forward(request)
         if fault is Fault.CUT and request.transport is not None:
             request.transport.abort()
         if fault is Fault.OTHER_TIME:
@@ -139,24 +141,32 @@ class FaultProxy:
         return answer
 
     def _next_fault(self) -> Fault:
-        if self._fault is Fault.PASS or self._spared > 0:
-            self._spared -= 1
+        if self._fault is Fault.PASS or self._passes_left > 0:
+            self._passes_left -= 1
             return Fault.PASS
-        self.disturbed += 1
+        self.affected_count += 1
         return self._fault
 
-    async def _pass_on(self, request: web.BaseRequest) -> web.Response:
+    async def _forward(self, request: web.BaseRequest) -> web.Response:
         assert self._http is not None
         origin = urlsplit(str(self._target))
         url = URL(f"{origin.scheme}://{origin.netloc}{request.raw_path}", encoded=True)
-        headers = [(k, v) for k, v in request.headers.items() if k.lower() not in _NEITHER]
+        headers = [
+            (k, v) for k, v in request.headers.items() if k.lower() not in _CONNECTION_HEADERS
+        ]
         body = await request.read()
         async with self._http.request(
             request.method, url, headers=headers, data=body or None, allow_redirects=False
         ) as answer:
-            kept = {k: v for k, v in answer.headers.items() if k.lower() not in _NEITHER}
-            said = await answer.read()
-            return _answer(answer.status, self._rewrite(said) if self._rewrite else said, kept)
+            forwarded_headers = {
+                k: v for k, v in answer.headers.items() if k.lower() not in _CONNECTION_HEADERS
+            }
+            content = await answer.read()
+            return _answer(
+                answer.status,
+                self._rewrite(content) if self._rewrite else content,
+                forwarded_headers,
+            )
 
 
 @asynccontextmanager
@@ -176,9 +186,9 @@ def _answer(status: int, body: bytes, headers: dict[str, str]) -> web.Response:
     return response
 
 
-def _bound(port: int) -> socket.socket:
+def _bind(port: int) -> socket.socket:
     """Bind without listening, so that connections are refused."""
-    bound = socket.socket()
-    bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-    bound.bind(("127.0.0.1", port))
-    return bound
+    bound_socket = socket.socket()
+    bound_socket.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+    bound_socket.bind(("127.0.0.1", port))
+    return bound_socket

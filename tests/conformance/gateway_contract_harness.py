@@ -61,7 +61,7 @@ class ContractHarness(Harness):
 
     async def visit(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Store the session as the core does, because the contract's adapter reads our database."""
-        if await self._known(request):
+        if await self._is_stored(request):
             return
         service = self.ground.world.service
         payment = await self.ground.world.create(currency="USD")
@@ -69,8 +69,8 @@ class ContractHarness(Harness):
         async with service.database.transaction() as tx:
             locked = await payment_store.lock(tx, [payment.id])
             await session_store.add(tx, [session], 30.0, 20)
-            opened = [(locked.payments[0], session)]
-            await complete_selections(tx, opened, locked.now)
+            selections = [(locked.payments[0], session)]
+            await complete_selections(tx, selections, locked.now)
 
     async def pay(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         session = await self._session(request)
@@ -78,7 +78,7 @@ class ContractHarness(Harness):
         await self.ground.final()
 
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        raise NotImplementedError("a contract declines nobody")
+        raise NotImplementedError("a contract does not decline payments")
 
     async def set_refunds(self, outcome: RefundOutcome) -> None:
         """Do nothing, because every refund is pending until its block is final."""
@@ -87,7 +87,7 @@ class ContractHarness(Harness):
         assert outcome is RefundOutcome.DONE
         await self.ground.final()
 
-    async def given_back(self, capture: Capture) -> int:
+    async def get_refunded_minor(self, capture: Capture) -> int:
         [row] = await self.ground.world.rows(
             """
             SELECT r.uuid FROM chain_receipt r JOIN capture c ON c.receipt_id = r.id
@@ -110,16 +110,16 @@ class ContractHarness(Harness):
         return CallbackRequest(method="POST", headers={}, query={}, body=payload)
 
     def forgeries(self, callback: CallbackRequest) -> Mapping[str, CallbackRequest]:
-        raise InvalidCallbackError("a contract calls nobody back")
+        raise InvalidCallbackError("a contract does not send callbacks")
 
-    async def _known(self, request: GatewaySessionRequest) -> bool:
+    async def _is_stored(self, request: GatewaySessionRequest) -> bool:
         database = self.ground.world.database
         return await session_store.get(database, request.session_id) is not None
 
     async def _session(self, request: GatewaySessionRequest) -> Session:
-        found = await session_store.get(self.ground.world.database, request.session_id)
-        assert found is not None
-        return found
+        session = await session_store.get(self.ground.world.database, request.session_id)
+        assert session is not None
+        return session
 
 
 def _session(
@@ -179,13 +179,13 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
         ground = await stack.enter_async_context(_ground(service, stack.enter_context(_chain())))
         refunds = await stack.enter_async_context(refunding(ground, refund_senders))
         receiver = await stack.enter_async_context(receiving())
-        other = await deploy(ground.chain, PLANS[ground.slug])
-        added = await ground.world.perform(
+        other_deployment = await deploy(ground.chain, PLANS[ground.slug])
+        other_contract = await ground.world.perform(
             AddContract(
                 chain=ground.slug,
-                address=other.contract_address,
-                receiver=other.receiver,
-                deployed_block=other.deployed_block,
+                address=other_deployment.contract_address,
+                receiver=other_deployment.receiver,
+                deployed_block=other_deployment.deployed_block,
             )
         )
         account = await service.accounts.get(ground.account_id)
@@ -196,7 +196,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             gateway=gateway,
             hurried=None,
             account=account,
-            other_account=replace(account, id=added.account_id),
+            other_account=replace(account, id=other_contract.account_id),
             faults=None,
             receiver=receiver,
             currency=COIN,

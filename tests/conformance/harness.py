@@ -54,8 +54,8 @@ class Harness(Traits, ABC):
 
     gateway: Gateway  # over `patient()`
     hurried: Gateway | None  # with `hurried()`: only for requests without a response
-    account: GatewayAccount  # its base_url is that of `faults`
-    other_account: GatewayAccount  # different credentials, which the counterpart also knows
+    account: GatewayAccount  # its base_url is the URL of `faults`
+    other_account: GatewayAccount  # with different credentials that the counterpart knows
     faults: FaultProxy | None  # None if no operation uses HTTP
     receiver: Receiver  # serves gateway and account
     currency: str
@@ -134,7 +134,7 @@ class Harness(Traits, ABC):
         """Decide a pending refund as DONE or DECLINED, and wait until inquiries can return it."""
 
     @abstractmethod
-    async def given_back(self, capture: Capture) -> int:
+    async def get_refunded_minor(self, capture: Capture) -> int:
         """Return the refunded amount of a capture at the counterpart, in our minor units.
 
         Pending refunds are included if the counterpart includes them.
@@ -160,7 +160,7 @@ class Harness(Traits, ABC):
         secrets are also used to sign.
         """
 
-    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+    def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         """Replace the decimal amount or the currency of a capture in a callback's content.
 
         Return None if the format cannot contain it according to the traits.
@@ -179,8 +179,8 @@ class Harness(Traits, ABC):
     @property
     def secrets(self) -> frozenset[str]:
         """Return the values that no log, text or repr may contain, without `public` credentials."""
-        given = {**self.other_account.credentials, **self.account.credentials}
-        return frozenset(value for name, value in given.items() if name not in self.public)
+        credentials = {**self.other_account.credentials, **self.account.credentials}
+        return frozenset(value for name, value in credentials.items() if name not in self.public)
 
     def without_secrets(self) -> GatewayAccount:
         """Return the account with every credential empty."""

@@ -73,24 +73,24 @@ class InnerGatewayHarness(Harness):
             outcome.value,
         )
 
-    async def given_back(self, capture: Capture) -> int:
+    async def get_refunded_minor(self, capture: Capture) -> int:
         row = await self.service.database.row(
             """
             SELECT coalesce(sum(amount_minor), 0)::bigint AS given
             FROM test_refund
             WHERE session_id = $1 AND state = 'done'
             """,
-            _session_of(capture),
+            _get_session_id(capture),
         )
         assert row is not None
         return row["given"]
 
     async def dispute(self, capture: Capture) -> str:
-        await self._step(_session_of(capture), decide_dispute(DisputeState.OPEN))
+        await self._step(_get_session_id(capture), decide_dispute(DisputeState.OPEN))
         return capture.reference
 
     async def win(self, dispute: str) -> None:
-        await self._step(_named(dispute), decide_dispute(DisputeState.WON))
+        await self._step(_parse_session_id(dispute), decide_dispute(DisputeState.WON))
 
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
@@ -101,7 +101,7 @@ class InnerGatewayHarness(Harness):
         headers = {SIGNATURE: signature}
         return CallbackRequest(method="POST", headers=headers, query={}, body=payload)
 
-    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+    def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         if not currency:
             return None
         facts = json.loads(payload)
@@ -112,12 +112,12 @@ class InnerGatewayHarness(Harness):
         signature = callback.headers[SIGNATURE]
         forged = {
             "an empty signature": "",
-            "another one": "0" * len(signature),
+            "another signature": "0" * len(signature),
             "in upper case": signature.upper(),
             "shorter": signature[:-1],
         }
         headers = {name: value for name, value in callback.headers.items() if name != SIGNATURE}
-        return {"none": replace(callback, headers=headers)} | {
+        return {"no signature": replace(callback, headers=headers)} | {
             name: replace(callback, headers={**headers, SIGNATURE: text})
             for name, text in forged.items()
         }
@@ -137,11 +137,11 @@ class InnerGatewayHarness(Harness):
                 assert answer.status == 200, await answer.text()
 
 
-def _session_of(capture: Capture) -> UUID:
-    return _named(capture.reference)
+def _get_session_id(capture: Capture) -> UUID:
+    return _parse_session_id(capture.reference)
 
 
-def _named(reference: str) -> UUID:
+def _parse_session_id(reference: str) -> UUID:
     return UUID(reference.removeprefix("test_"))
 
 
@@ -188,8 +188,8 @@ async def _account(service: Service) -> GatewayAccount:
     new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ACTOR)
     issue = IssueApiKey(merchant_id=new.merchant.id, test=True)
     side = await service.run_operation(issue, ACTOR)
-    listed = ListPaymentMethods(merchant_id=side.merchant_id)
-    [method, *_] = await service.run_operation(listed, ACTOR)
+    operation = ListPaymentMethods(merchant_id=side.merchant_id)
+    [method, *_] = await service.run_operation(operation, ACTOR)
     account = await service.accounts.get(method.account_id)
     assert account is not None
     return account

@@ -21,7 +21,7 @@ async def own_database() -> AsyncIterator[Settings]:
     """Create a separate database on the tests' server, because a test's database ends with it."""
     server, name = os.environ[SERVER_ENV], f"test_{uuid4().hex}"
     await _run(server, f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
-    told = {
+    values = {
         "database_url": at_database(server, name),
         "pepper": KEY,
         "keyring": f"test:{KEY}",
@@ -32,7 +32,7 @@ async def own_database() -> AsyncIterator[Settings]:
         "chain_behind_max_s": 0.0,
     }
     try:
-        settings = patient(Settings.model_validate(told))
+        settings = patient(Settings.model_validate(values))
         yield settings.model_copy(update={"chain_watched_s": WATCHED_S})
     finally:
         await _run(server, f'DROP DATABASE "{name}" WITH (FORCE)')

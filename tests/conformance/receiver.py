@@ -39,44 +39,44 @@ class Receiver:
         ]
 
     async def wait_for(
-        self, is_meant: Callable[[VerifiedCallback], bool]
+        self, matches: Callable[[VerifiedCallback], bool]
     ) -> tuple[CallbackRequest, VerifiedCallback]:
         """Wait for the first verified callback that matches, which may have arrived already."""
 
         def found() -> list[tuple[CallbackRequest, VerifiedCallback]]:
-            return [item for item in self.parsed() if is_meant(item[1])]
+            return [item for item in self.parsed() if matches(item[1])]
 
         async with asyncio.timeout(PATIENCE_S), self._arrived:
             await self._arrived.wait_for(lambda: bool(found()))
         return found()[0]
 
     async def handle(self, request: web.Request) -> web.Response:
-        came = CallbackRequest(
+        callback_request = CallbackRequest(
             method=request.method,
             headers={name.lower(): value for name, value in request.headers.items()},
             query=dict(request.query),
             body=await request.read(),
         )
         async with self._arrived:
-            self.received.append(came)
+            self.received.append(callback_request)
             self._arrived.notify_all()
-        return self._answer(came)
+        return self._answer(callback_request)
 
-    def _answer(self, came: CallbackRequest) -> web.Response:
+    def _answer(self, request: CallbackRequest) -> web.Response:
         if self._served is None:
             return web.Response(status=503)
-        callback = self._parse(came)
+        callback = self._parse(request)
         if callback is None:
             return web.Response(status=401)
         ack = self._served[0].acknowledge(callback)
         return web.Response(body=ack.body, headers={"Content-Type": ack.content_type})
 
-    def _parse(self, came: CallbackRequest) -> VerifiedCallback | None:
+    def _parse(self, request: CallbackRequest) -> VerifiedCallback | None:
         if self._served is None:
             return None
         gateway, account = self._served
         try:
-            return gateway.parse_callback(account, came)
+            return gateway.parse_callback(account, request)
         except InvalidCallbackError:
             return None
 

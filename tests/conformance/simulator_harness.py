@@ -37,14 +37,14 @@ from tests.sandbox.simulator.running import (
     running_simulator,
 )
 
-DECLINED, ONE_MORE = "4000000000000002", "4000009900000079"
+DECLINED, PAYS_ONE_MORE = "4000000000000002", "4000009900000079"
 CARDS = {
     RefundOutcome.DONE: "4242424242424242",
     RefundOutcome.PENDING: "4000009900000160",
     RefundOutcome.DECLINED: "4000009900000178",
 }
 STATUSES = {RefundOutcome.DONE: "succeeded", RefundOutcome.DECLINED: "refused"}
-SLOW = 0.01  # delays of a minute take an hour and a half
+SLOW = 0.01  # a scaled minute takes an hour and a half
 TOO_OLD_S = 301
 
 
@@ -71,7 +71,7 @@ class SimulatorHarness(Harness):
         self, created: SessionCreated, request: GatewaySessionRequest, how: Scenario
     ) -> None:
         assert how is Scenario.PAYS_MORE
-        await self._pay(created, ONE_MORE)
+        await self._pay(created, PAYS_ONE_MORE)
 
     async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
         order = {
@@ -94,10 +94,10 @@ class SimulatorHarness(Harness):
         async with self.http.post(url, json={"status": STATUSES[outcome]}) as answer:
             assert answer.status == 200, await answer.text()
 
-    async def given_back(self, capture: Capture) -> int:
+    async def get_refunded_minor(self, capture: Capture) -> int:
         captures = [await self._captured(name) for name in reversed(self.paid)]
-        [found] = [item for item in captures if item["id"] == capture.reference]
-        return found["refunded_minor"]
+        [captured] = [item for item in captures if item["id"] == capture.reference]
+        return captured["refunded_minor"]
 
     def payload(self, callback: CallbackRequest) -> bytes:
         return callback.body
@@ -105,7 +105,7 @@ class SimulatorHarness(Harness):
     def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return _signed(payload, account, int(time.time()))
 
-    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+    def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         if not currency:
             return None
         facts = json.loads(payload)
@@ -116,7 +116,7 @@ class SimulatorHarness(Harness):
         signature = callback.headers["sim-signature"]
         forged = {
             "no signature": {"sim-signature": None},
-            "an empty one": {"sim-signature": ""},
+            "an empty signature": {"sim-signature": ""},
             "no digest": {"sim-signature": "v1="},
             "another digest": {"sim-signature": f"v1={'0' * 64}"},
             "another scheme": {"sim-signature": signature.replace("v1=", "v0=")},
@@ -143,21 +143,21 @@ class SimulatorHarness(Harness):
 
 @asynccontextmanager
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
-    async with before_simulator(SimulatorGateway) as harness:
+    async with open_simulator_harness(SimulatorGateway) as harness:
         yield harness
 
 
 @asynccontextmanager
-async def before_simulator(
+async def open_simulator_harness(
     adapter: Callable[[GatewayHttpClient], Gateway],
 ) -> AsyncGenerator[Harness]:
     """Run a separate simulator for an adapter with the simulator's protocol."""
     with running_simulator(scale=SLOW) as url:
         async with faulty(url) as faults, receiving() as receiver, aiohttp.ClientSession() as http:
-            waits, hurries = patient(), hurried()
+            patient_client, hurried_client = patient(), hurried()
             harness = SimulatorHarness(
-                gateway=adapter(waits),
-                hurried=adapter(hurries),
+                gateway=adapter(patient_client),
+                hurried=adapter(hurried_client),
                 account=_account(faults, KEY, SECRET),
                 other_account=_account(faults, OTHER_KEY, OTHER_SECRET),
                 faults=faults,
@@ -179,8 +179,8 @@ async def before_simulator(
             )
             receiver.serve(harness.gateway, harness.account)
             yield harness
-            await waits.close()
-            await hurries.close()
+            await patient_client.close()
+            await hurried_client.close()
 
 
 def _account(faults: FaultProxy, key: str, secret: str) -> GatewayAccount:
@@ -203,5 +203,5 @@ def _signed(body: bytes, account: GatewayAccount, timestamp: int) -> CallbackReq
 
 def _with(callback: CallbackRequest, changes: Mapping[str, str | None]) -> CallbackRequest:
     headers = {**callback.headers, **changes}
-    kept = {name: value for name, value in headers.items() if value is not None}
-    return replace(callback, headers=kept)
+    present = {name: value for name, value in headers.items() if value is not None}
+    return replace(callback, headers=present)

@@ -36,7 +36,7 @@ CARDS = {
     RefundOutcome.DECLINED: sandbox.DISPUTED,
 }
 STATUSES = {RefundOutcome.DONE: "succeeded", RefundOutcome.DECLINED: "failed"}
-GIVEN_BACK = {"pending", "succeeded"}
+REFUNDED_STATUSES = {"pending", "succeeded"}
 TOO_OLD_S = 301
 
 
@@ -53,11 +53,11 @@ class StripeHarness(Harness):
         await self.buyer.decline(created)
 
     async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
-        asked: stripe.params.RefundCreateParams = {
+        params: stripe.params.RefundCreateParams = {
             "payment_intent": capture.reference,
             "amount": amount_minor,
         }
-        await self.api.v1.refunds.create_async(asked)
+        await self.api.v1.refunds.create_async(params)
 
     @asynccontextmanager
     async def undecided(
@@ -74,10 +74,10 @@ class StripeHarness(Harness):
         assert request.reference is not None
         await self.buyer.decide(request.reference, STATUSES[outcome])
 
-    async def given_back(self, capture: Capture) -> int:
-        asked: stripe.params.RefundListParams = {"payment_intent": capture.reference, "limit": 100}
-        page = await self.api.v1.refunds.list_async(asked)
-        return sum(item.amount for item in page.data if item.status in GIVEN_BACK)
+    async def get_refunded_minor(self, capture: Capture) -> int:
+        params: stripe.params.RefundListParams = {"payment_intent": capture.reference, "limit": 100}
+        page = await self.api.v1.refunds.list_async(params)
+        return sum(item.amount for item in page.data if item.status in REFUNDED_STATUSES)
 
     async def dispute(self, capture: Capture) -> str:
         return await self.buyer.dispute(capture.reference)
@@ -91,7 +91,7 @@ class StripeHarness(Harness):
     def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return _signed(payload, account, int(time.time()))
 
-    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+    def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         if not currency:
             return None
         facts = json.loads(payload)
@@ -103,7 +103,7 @@ class StripeHarness(Harness):
         stamp, _, digest = signature.partition(",v1=")
         forged = {
             "no signature": None,
-            "an empty one": "",
+            "an empty signature": "",
             "no digest": f"{stamp},v1=",
             "no time": f"v1={digest}",
             "another digest": f"{stamp},v1={'0' * 64}",
@@ -111,28 +111,28 @@ class StripeHarness(Harness):
             "in upper case": f"{stamp},v1={digest.upper()}",
             "another time": f"t={int(stamp[2:]) + 1},v1={digest}",
             "a second time first": f"t={int(stamp[2:]) + 1},{signature}",
-            "two that do not fit": f"{stamp},v1={'0' * 64},v1={'f' * 64}",
+            "two wrong digests": f"{stamp},v1={'0' * 64},v1={'f' * 64}",
         }
         old = _signed(callback.body, self.account, int(time.time()) - TOO_OLD_S)
         new = _signed(callback.body, self.account, int(time.time()) + 2 * TOO_OLD_S)
         changed = {name: _with(callback, header) for name, header in forged.items()}
-        return changed | {"old": old, "of tomorrow": new}
+        return changed | {"old": old, "in the future": new}
 
 
 @asynccontextmanager
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
     folder: Path = fixtures.getfixturevalue("tmp_path_factory").mktemp("stripe")
     async with receiving() as receiver, aiohttp.ClientSession() as http:
-        told = {
+        environment = {
             "STRIPE_WEBHOOK_URL": receiver.url,
             "STRIPE_WEBHOOK_SECRET": sandbox.WEBHOOK_SECRET,
         }
-        with running_stripe(folder / "log", **told) as url:
+        with running_stripe(folder / "log", **environment) as url:
             async with faulty(url) as faults:
-                waits, hurries = patient(), hurried()
+                patient_client, hurried_client = patient(), hurried()
                 harness = StripeHarness(
-                    gateway=StripeGateway(waits),
-                    hurried=StripeGateway(hurries),
+                    gateway=StripeGateway(patient_client),
+                    hurried=StripeGateway(hurried_client),
                     account=_account(faults, sandbox.credentials()),
                     other_account=_account(faults, sandbox.other_credentials()),
                     faults=faults,
@@ -148,12 +148,12 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 )
                 receiver.serve(harness.gateway, harness.account)
                 yield harness
-                await waits.close()
-                await hurries.close()
+                await patient_client.close()
+                await hurried_client.close()
 
 
-def _with_a_new_status(said: bytes) -> bytes:
-    return json.dumps(json.loads(said) | {"status": "requires_patience"}).encode()
+def _with_a_new_status(body: bytes) -> bytes:
+    return json.dumps(json.loads(body) | {"status": "requires_patience"}).encode()
 
 
 def official(url: str, http: aiohttp.ClientSession) -> stripe.StripeClient:
@@ -176,5 +176,5 @@ def _signed(body: bytes, account: GatewayAccount, timestamp: int) -> CallbackReq
 
 def _with(callback: CallbackRequest, signature: str | None) -> CallbackRequest:
     headers = {**callback.headers, "stripe-signature": signature}
-    kept = {name: value for name, value in headers.items() if value is not None}
-    return replace(callback, headers=kept)
+    present = {name: value for name, value in headers.items() if value is not None}
+    return replace(callback, headers=present)

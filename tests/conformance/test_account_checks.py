@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from payintent.gateways.port import AccountCheck, AccountProblem, GatewayAccount, GatewayRefundState
-from tests.conformance.arrange import opened, paid, refund_of
+from tests.conformance.arrange import make_refund_request, open_paid_session, open_session
 from tests.conformance.faults import Fault
 from tests.conformance.harness import Harness
 from tests.conformance.traits import Traits, where
@@ -15,7 +15,7 @@ from tests.support.authority import Authority
 
 pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 
-#: What each fault means for somebody who sets up an account.
+#: The problem that a check reports for each fault.
 MEANINGS = {
     Fault.REFUSE: AccountProblem.ADDRESS,
     Fault.STATUS_500: AccountProblem.NO_RESPONSE,
@@ -25,7 +25,7 @@ MEANINGS = {
     Fault.TOO_MANY: AccountProblem.THROTTLED,
     Fault.OTHER_TIME: AccountProblem.CLOCK,
 }
-#: Addresses that change nothing, beside those that inquiries use.
+#: Addresses that change nothing, in addition to those of inquiries.
 HARMLESS = frozenset({"/v1/balance"})
 ALL_CREDENTIALS = frozenset(
     {
@@ -35,15 +35,15 @@ ALL_CREDENTIALS = frozenset(
 )
 
 
-def _goes_out(adapter: Traits, **_: object) -> bool:
+def _uses_http(adapter: Traits, **_: object) -> bool:
     return adapter.uses_http
 
 
-uses_http = where(_goes_out)
+uses_http = where(_uses_http)
 
 
-def _is_tried(adapter: Traits, name: str) -> bool:
-    return name in adapter.tried_credentials
+def _is_checked(adapter: Traits, name: str) -> bool:
+    return name in adapter.checked_credentials
 
 
 async def _check(harness: Harness, account: GatewayAccount | None = None) -> AccountCheck:
@@ -53,31 +53,33 @@ async def _check(harness: Harness, account: GatewayAccount | None = None) -> Acc
     return check
 
 
-async def test_both_accounts_of_the_kit_work(harness: Harness) -> None:
+async def test_both_accounts_of_a_harness_pass_the_check(harness: Harness) -> None:
     for account in (harness.account, harness.other_account):
         check = await _check(harness, account)
         assert check.problem is None, check
 
 
 @uses_http
-async def test_a_check_asks_only_what_inquiries_ask(harness: Harness) -> None:
+async def test_a_check_sends_only_the_requests_of_inquiries(harness: Harness) -> None:
     assert harness.faults is not None
-    money, session = await paid(harness), await opened(harness)
+    money, session = await open_paid_session(harness), await open_session(harness)
     harness.faults.paths.clear()
     await harness.gateway.inquire(harness.account, session.ref)
-    report = await harness.gateway.inquire_refund(harness.account, refund_of(harness, money))
-    asked = {_shape(path) for path in harness.faults.paths}
+    report = await harness.gateway.inquire_refund(
+        harness.account, make_refund_request(harness, money)
+    )
+    inquiry_paths = {_shape(path) for path in harness.faults.paths}
     harness.faults.paths.clear()
     await _check(harness)
     assert harness.faults.paths
-    assert {_shape(path) for path in harness.faults.paths} <= asked | HARMLESS
+    assert {_shape(path) for path in harness.faults.paths} <= inquiry_paths | HARMLESS
     assert getattr(report, "state", None) is not GatewayRefundState.DONE
-    assert await harness.given_back(money.capture) == 0
+    assert await harness.get_refunded_minor(money.capture) == 0
 
 
-@where(_is_tried)
+@where(_is_checked)
 @pytest.mark.parametrize("name", sorted(ALL_CREDENTIALS))
-async def test_a_wrong_credential_is_said(harness: Harness, name: str) -> None:
+async def test_a_wrong_credential_is_reported(harness: Harness, name: str) -> None:
     right = harness.account.credentials[name]
     wrong = right[::-1] if len(set(right)) > 1 else f"{right}1"
     account = replace(harness.account, credentials={**harness.account.credentials, name: wrong})
@@ -88,7 +90,7 @@ async def test_a_wrong_credential_is_said(harness: Harness, name: str) -> None:
 
 @uses_http
 @pytest.mark.parametrize("fault", sorted(MEANINGS))
-async def test_what_disturbs_a_check_is_said(harness: Harness, fault: Fault) -> None:
+async def test_a_check_reports_the_problem_behind_a_fault(harness: Harness, fault: Fault) -> None:
     assert harness.faults is not None
     async with harness.faults.fault(fault):
         check = await _check(harness)
@@ -96,7 +98,7 @@ async def test_what_disturbs_a_check_is_said(harness: Harness, fault: Fault) -> 
 
 
 @uses_http
-async def test_a_gateway_that_never_answers_is_said_to_be_silent(harness: Harness) -> None:
+async def test_a_gateway_that_does_not_respond_is_reported(harness: Harness) -> None:
     assert harness.faults is not None
     assert harness.hurried is not None
     async with harness.faults.fault(Fault.HANG):
@@ -105,19 +107,19 @@ async def test_a_gateway_that_never_answers_is_said_to_be_silent(harness: Harnes
 
 
 @uses_http
-async def test_a_server_without_tls_is_said_to_have_none(harness: Harness) -> None:
-    secured = harness.account.base_url.replace("http://", "https://")
-    check = await _check(harness, replace(harness.account, base_url=secured))
+async def test_a_server_without_tls_is_reported(harness: Harness) -> None:
+    https_url = harness.account.base_url.replace("http://", "https://")
+    check = await _check(harness, replace(harness.account, base_url=https_url))
     assert check.problem is AccountProblem.TLS, check
 
 
 @uses_http
-async def test_a_certificate_that_cannot_be_verified_is_said_in_words(
+async def test_a_certificate_that_cannot_be_verified_is_reported_with_details(
     harness: Harness, tmp_path: Path
 ) -> None:
     """The server is real, but its certificate authority is not trusted."""
-    secured = Authority(tmp_path).server()
-    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0, ssl=secured)
+    ssl_context = Authority(tmp_path).server()
+    server = await asyncio.start_server(_hang_up, "127.0.0.1", 0, ssl=ssl_context)
     async with server:
         port = server.sockets[0].getsockname()[1]
         account = replace(harness.account, base_url=f"https://127.0.0.1:{port}")

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
-from tests.conformance.arrange import paid
+from tests.conformance.arrange import open_paid_session
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where
 
@@ -14,10 +14,10 @@ pytestmark = [
 ]
 
 
-async def told(
+async def wait_for_dispute(
     harness: Harness, capture: str, state: DisputeState, funds: DisputedFunds
 ) -> DisputeReport:
-    def is_meant(callback: VerifiedCallback) -> bool:
+    def matches(callback: VerifiedCallback) -> bool:
         report = callback.dispute
         return (
             report is not None
@@ -25,27 +25,35 @@ async def told(
             and (report.funds is funds)
         )
 
-    _, callback = await harness.receiver.wait_for(is_meant)
+    _, callback = await harness.receiver.wait_for(matches)
     assert callback.dispute is not None
     return callback.dispute
 
 
-async def test_a_dispute_names_its_money_and_how_it_ends(harness: Harness) -> None:
-    money = (await paid(harness)).capture
+async def test_dispute_callbacks_report_the_disputed_amount_and_the_outcome(
+    harness: Harness,
+) -> None:
+    money = (await open_paid_session(harness)).capture
     dispute = await harness.dispute(money)
-    opened = await told(harness, money.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN)
-    assert (opened.amount_minor, opened.currency) == (money.amount_minor, money.currency)
-    assert opened.reason
+    open_report = await wait_for_dispute(
+        harness, money.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN
+    )
+    assert (open_report.amount_minor, open_report.currency) == (money.amount_minor, money.currency)
+    assert open_report.reason
     await harness.win(dispute)
-    won = await told(harness, money.reference, DisputeState.WON, DisputedFunds.REINSTATED)
-    assert won.reference == opened.reference
+    won_report = await wait_for_dispute(
+        harness, money.reference, DisputeState.WON, DisputedFunds.REINSTATED
+    )
+    assert won_report.reference == open_report.reference
 
 
-async def test_two_disputes_have_two_names(harness: Harness) -> None:
+async def test_two_disputes_have_different_references(harness: Harness) -> None:
     references = set[str]()
     for _ in range(2):
-        money = (await paid(harness)).capture
+        money = (await open_paid_session(harness)).capture
         await harness.dispute(money)
-        told_of = await told(harness, money.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN)
-        references.add(told_of.reference)
+        report = await wait_for_dispute(
+            harness, money.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN
+        )
+        references.add(report.reference)
     assert len(references) == 2

@@ -19,7 +19,7 @@ from payintent.gateways.port import (
     InvalidCallbackError,
     VerifiedCallback,
 )
-from tests.conformance.arrange import paid, told_of_session
+from tests.conformance.arrange import open_paid_session, wait_for_session_callback
 from tests.conformance.harness import Harness
 from tests.conformance.traits import where
 from tests.support.steps import HOSTILE, count_steps
@@ -34,45 +34,47 @@ Parse = Callable[[GatewayAccount, CallbackRequest], VerifiedCallback]
 Make = Callable[[int], bytes]
 
 _BYTES_MAX = 64 * 1024
-_SOME_LINES = 600  # what differs between two bodies of any size: caches, and where one is refused
+_EXTRA_LINES = 600  # caches and the place of the rejection differ between two bodies
 _WORD = re.compile(rb"\w+")
 _WORDS_MAX = 40
-#: What a word of genuine facts is blown up with: a long value, many fields, many levels.
+#: Insertions that inflate a word of a genuine payload: a long value, many fields, many levels.
 _PARTS = (b"9", b"a.", b"\\ud83d", b"%25", b"[", b'","a":"', b"&a=1")
 
 
-async def test_no_hostile_callback_that_is_signed_costs_more_than_its_length(
+async def test_the_cost_of_hostile_signed_callbacks_is_linear(
     harness: Harness,
 ) -> None:
     for name, make in HOSTILE.items():
-        _hold_linear(harness, harness.gateway.parse_callback, name, make)
+        _check_linear(harness, harness.gateway.parse_callback, name, make)
 
 
-async def test_no_genuine_callback_that_is_blown_up_costs_more_than_its_length(
+async def test_the_cost_of_inflated_genuine_callbacks_is_linear(
     harness: Harness,
 ) -> None:
-    request, _ = await told_of_session(harness, await paid(harness), GatewaySessionState.CAPTURED)
+    request, _ = await wait_for_session_callback(
+        harness, await open_paid_session(harness), GatewaySessionState.CAPTURED
+    )
     accepted = 0
-    for name, make in _blown_up(harness.payload(request)):
-        accepted += _hold_linear(harness, harness.gateway.parse_callback, name, make)
-    assert accepted, "none came past the signature, or past the first thing that is read"
+    for name, make in _inflate(harness.payload(request)):
+        accepted += _check_linear(harness, harness.gateway.parse_callback, name, make)
+    assert accepted, "all payloads were rejected by the signature or the first check"
 
 
-async def test_a_parser_that_starts_anew_at_every_byte_is_seen(harness: Harness) -> None:
+async def test_a_parser_that_restarts_at_every_byte_is_detected(harness: Harness) -> None:
     """The count detects a loop behind the signature over the remaining bytes."""
 
     def parse(account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
-        for place in range(len(request.body)):
-            for _ in request.body[place:]:
+        for start in range(len(request.body)):
+            for _ in request.body[start:]:
                 pass
         return harness.gateway.parse_callback(account, request)
 
     with pytest.raises(AssertionError, match="digits"):
-        _hold_linear(harness, parse, "digits", HOSTILE["digits"], size=512)
+        _check_linear(harness, parse, "digits", HOSTILE["digits"], size=512)
 
 
-def _blown_up(facts: bytes) -> Iterator[tuple[str, Make]]:
-    """Return genuine bodies in which one text is extremely long."""
+def _inflate(facts: bytes) -> Iterator[tuple[str, Make]]:
+    """Return genuine bodies with an extremely long text."""
     words = list(_WORD.finditer(facts))
     for number, word in enumerate(words[:: len(words) // _WORDS_MAX + 1]):
         part = _PARTS[number % len(_PARTS)]
@@ -83,14 +85,14 @@ def _blown_up(facts: bytes) -> Iterator[tuple[str, Make]]:
         yield f"{word[0]!r} with {part!r}", make
 
 
-def _hold_linear(
+def _check_linear(
     harness: Harness, parse: Parse, name: str, make: Make, size: int | None = None
 ) -> bool:
     """Check that the cost is linear; return whether the full body was accepted."""
     size = size or min(_BYTES_MAX, harness.gateway.capabilities.callback_bytes_max)
     half, _ = _cost(harness, parse, make(size // 2))
     whole, accepted = _cost(harness, parse, make(size))
-    assert 0 < whole <= 2 * half + _SOME_LINES, (harness.gateway.provider, name, half, whole)
+    assert 0 < whole <= 2 * half + _EXTRA_LINES, (harness.gateway.provider, name, half, whole)
     return accepted
 
 

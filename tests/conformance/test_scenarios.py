@@ -12,12 +12,12 @@ from payintent.gateways.port import (
 from tests.conformance.arrange import (
     PART,
     create,
-    inquired,
-    opened,
-    paid,
-    refund_of,
-    refunded,
-    told_of_session,
+    inquire,
+    make_refund_request,
+    open_paid_session,
+    open_session,
+    request_refund,
+    wait_for_session_callback,
 )
 from tests.conformance.harness import Harness
 from tests.conformance.traits import TRAITS, Scenario, Traits, where
@@ -25,101 +25,109 @@ from tests.conformance.traits import TRAITS, Scenario, Traits, where
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 
 CAPTURED, CANCELLED = GatewaySessionState.CAPTURED, GatewaySessionState.CANCELLED
-OTHERWISE = (Scenario.PAYS_LESS, Scenario.PAYS_MORE, Scenario.PAYS_LATE)
+WRONG_PAYMENTS = (Scenario.PAYS_LESS, Scenario.PAYS_MORE, Scenario.PAYS_LATE)
 
 
-def plays(scenario: Scenario) -> pytest.MarkDecorator:
+def supports(scenario: Scenario) -> pytest.MarkDecorator:
     return where(lambda adapter, **_: scenario not in adapter.cannot)
 
 
-def _plays(adapter: Traits, how: Scenario, **_: object) -> bool:
+def _supports(adapter: Traits, how: Scenario, **_: object) -> bool:
     return how not in adapter.cannot
 
 
-async def test_a_scenario_that_is_left_out_has_its_reason() -> None:
-    left_out = [traits.cannot for traits in TRAITS.values()]
-    assert all(reason for cannot in left_out for reason in cannot.values())
-    assert not [scenario for scenario in Scenario if all(scenario in cannot for cannot in left_out)]
+async def test_every_unsupported_scenario_has_a_reason() -> None:
+    exclusions = [traits.cannot for traits in TRAITS.values()]
+    assert all(reason for cannot in exclusions for reason in cannot.values())
+    assert not [
+        scenario for scenario in Scenario if all(scenario in cannot for cannot in exclusions)
+    ]
 
 
-@plays(Scenario.CANCELS)
-async def test_a_buyer_who_cancels_ends_the_session_without_money(harness: Harness) -> None:
-    session = await opened(harness)
+@supports(Scenario.CANCELS)
+async def test_a_cancellation_by_the_buyer_ends_the_session_without_a_capture(
+    harness: Harness,
+) -> None:
+    session = await open_session(harness)
     await harness.cancel(session.created, session.request)
-    report = await inquired(harness, session.ref)
-    ended = CANCELLED if harness.ends_on_cancel else GatewaySessionState.OPEN
-    assert report == SessionReport(state=ended)
+    report = await inquire(harness, session.ref)
+    expected_state = CANCELLED if harness.ends_on_cancel else GatewaySessionState.OPEN
+    assert report == SessionReport(state=expected_state)
     assert await harness.gateway.close_session(harness.account, session.ref) == report
     if harness.makes_callbacks and harness.ends_on_cancel:
-        _, callback = await told_of_session(harness, session, CANCELLED)
+        _, callback = await wait_for_session_callback(harness, session, CANCELLED)
         assert callback.report == report
 
 
-@plays(Scenario.CANCELS)
-async def test_cancelling_buyers_are_no_outage(harness: Harness) -> None:
+@supports(Scenario.CANCELS)
+async def test_cancellations_by_buyers_do_not_count_as_an_outage(harness: Harness) -> None:
     for _ in range(5):
-        session = await opened(harness)
+        session = await open_session(harness)
         await harness.cancel(session.created, session.request)
         report = await harness.gateway.inquire(harness.account, session.ref)
         assert not isinstance(report, OutcomeUnknown)
 
 
-@where(_plays)
-@pytest.mark.parametrize("how", OTHERWISE)
-async def test_money_that_came_otherwise_than_ordered_is_told_at_once_and_pays_nothing(
+@where(_supports)
+@pytest.mark.parametrize("how", WRONG_PAYMENTS)
+async def test_a_wrong_payment_is_reported_immediately_and_does_not_match(
     harness: Harness, how: Scenario
 ) -> None:
-    session = await opened(harness)
+    session = await open_session(harness)
     await harness.pay_otherwise(session.created, session.request, how)
-    report = await inquired(harness, session.ref)
+    report = await inquire(harness, session.ref)
     assert report.state is CAPTURED
     assert report.capture is not None
     assert not report.capture.matches(session.request.amount_minor, session.request.currency)
     if harness.makes_callbacks:
-        _, callback = await told_of_session(harness, session, CAPTURED)
+        _, callback = await wait_for_session_callback(harness, session, CAPTURED)
         assert callback.report == report
 
 
-@plays(Scenario.GOES_BACK)
-async def test_a_buyer_who_goes_back_and_continues_pays_once(harness: Harness) -> None:
-    session = await opened(harness)
+@supports(Scenario.GOES_BACK)
+async def test_a_buyer_who_returns_to_the_page_pays_once(harness: Harness) -> None:
+    session = await open_session(harness)
     continued = await harness.go_back(session.created, session.request)
-    assert await inquired(harness, session.ref) == SessionReport(state=GatewaySessionState.OPEN)
+    assert await inquire(harness, session.ref) == SessionReport(state=GatewaySessionState.OPEN)
     await harness.pay(continued, session.request)
-    report = await inquired(harness, session.ref)
+    report = await inquire(harness, session.ref)
     assert report.capture is not None
     assert report.capture.matches(session.request.amount_minor, session.request.currency)
     again = await harness.gateway.create_session(harness.account, session.request)
     if harness.creates_once and not isinstance(again, OutcomeUnknown):
-        assert (await inquired(harness, session.ref)).capture == report.capture
+        assert (await inquire(harness, session.ref)).capture == report.capture
 
 
-@plays(Scenario.DASHBOARD_REFUND)
-async def test_a_refund_in_the_dashboard_is_not_taken_for_ours(harness: Harness) -> None:
-    money = await paid(harness)
+@supports(Scenario.DASHBOARD_REFUND)
+async def test_a_refund_in_the_dashboard_is_not_mistaken_for_ours(harness: Harness) -> None:
+    money = await open_paid_session(harness)
     whole, part = money.capture.amount_minor, money.capture.amount_minor // PART
     await harness.refund_in_dashboard(money.capture, part)
-    report = await inquired(harness, money.ref)
+    report = await inquire(harness, money.ref)
     assert report == SessionReport(state=CAPTURED, capture=money.capture)
-    ours = refund_of(harness, money, part)
+    ours = make_refund_request(harness, money, part)
     answer = await harness.gateway.inquire_refund(harness.account, ours)
     if isinstance(answer, RefundReport):
         assert answer.state is GatewayRefundState.ABSENT
-    assert await harness.given_back(money.capture) == part
-    await refunded(harness, ours, GatewayRefundState.DONE)
-    assert await harness.given_back(money.capture) == 2 * part
+    assert await harness.get_refunded_minor(money.capture) == part
+    await request_refund(harness, ours, GatewayRefundState.DONE)
+    assert await harness.get_refunded_minor(money.capture) == 2 * part
     if harness.knows_remainder:
-        await refunded(harness, refund_of(harness, money, whole), GatewayRefundState.DECLINED)
-        assert await harness.given_back(money.capture) == 2 * part
+        await request_refund(
+            harness, make_refund_request(harness, money, whole), GatewayRefundState.DECLINED
+        )
+        assert await harness.get_refunded_minor(money.capture) == 2 * part
 
 
-@plays(Scenario.UNDECIDED)
-async def test_an_authentic_answer_that_decides_nothing_is_no_outage(harness: Harness) -> None:
-    session = await opened(harness)
+@supports(Scenario.UNDECIDED)
+async def test_an_inconclusive_authentic_response_does_not_count_as_an_outage(
+    harness: Harness,
+) -> None:
+    session = await open_session(harness)
     async with harness.undecided(session.created, session.request):
-        for ask in (harness.gateway.inquire, harness.gateway.close_session):
-            answer = await ask(harness.account, session.ref)
+        for call in (harness.gateway.inquire, harness.gateway.close_session):
+            answer = await call(harness.account, session.ref)
             assert isinstance(answer, OutcomeUnknown)
             assert answer.has_responded
-    other = await create(harness, harness.request())
-    assert await inquired(harness, other.ref) == SessionReport(state=GatewaySessionState.OPEN)
+    next_session = await create(harness, harness.request())
+    assert await inquire(harness, next_session.ref) == SessionReport(state=GatewaySessionState.OPEN)

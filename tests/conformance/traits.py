@@ -19,7 +19,7 @@ class Call(StrEnum):
 
 
 class Scenario(StrEnum):
-    """Other events at a gateway. `harness.py` has a hook for each."""
+    """Events at a gateway that differ from a normal payment. `harness.py` has a hook for each."""
 
     CANCELS = "cancels"  # the buyer cancels on the page
     PAYS_LESS = "pays_less"
@@ -38,11 +38,11 @@ class Traits:
 
     action: str = "redirect"  # the buyer's next step, as in the contract's `NextAction`
     uses_http: bool = True  # otherwise, all operations are local, and `faults` is None
-    #: Operations that use `faults`. The others must work while nothing listens.
+    #: Operations that use `faults`. The rest must work if the gateway is unreachable.
     calls: frozenset[Call] = field(default_factory=lambda: frozenset(Call))
     creates_once: bool = True  # the same id gives the same reference
     found_by_our_id: bool = True  # a session is found without a reference; otherwise Unknown
-    asking_opens: bool = False  # an inquiry by our id opens the session, which is then OPEN
+    inquiry_opens: bool = False  # an inquiry by our id opens the session, which is then OPEN
     #: Scenarios that the gateway or its counterpart cannot have, with the reason.
     cannot: Mapping[Scenario, str] = field(default_factory=dict[Scenario, str])
     ends_on_cancel: bool = True  # a buyer's cancellation ends the session; otherwise it stays OPEN
@@ -52,9 +52,9 @@ class Traits:
     declines: bool = True  # payments can be declined
     can_close: bool = True  # otherwise, a close only inquires, and an open session stays open
     makes_callbacks: bool = True
-    tells_currency: bool = True  # in callbacks; `restated` can change it
-    tells_decimals: bool = True  # amounts are decimal texts, which can have too many digits
-    calls_back_refunds: bool = True
+    reports_currency: bool = True  # in callbacks; `restate` can change it
+    reports_decimals: bool = True  # amounts are decimal texts, which can have too many digits
+    makes_refund_callbacks: bool = True
     refunds_parts: bool = True  # otherwise, only full refunds
     refunds_again: bool = True  # repeated requests with an id create one refund
     refunds_at_once: bool = True  # otherwise, a successful refund is PENDING until `settle_refund`
@@ -63,7 +63,7 @@ class Traits:
     pending_refunds: bool = True  # a refund can be pending, and `settle_refund` decides it
     disputes: bool = False  # banks dispute payments, and callbacks report that
     #: Credentials that an account check can prove wrong.
-    tried_credentials: frozenset[str] = frozenset()
+    checked_credentials: frozenset[str] = frozenset()
     declines_refunds: bool = True  # a refund within the remainder can be declined
 
 
@@ -71,17 +71,17 @@ _BY_CARD = "a card pays the amount on the page"
 _SIMULATOR_CANNOT = {
     Scenario.PAYS_LESS: "its cards pay the amount or more",
     Scenario.PAYS_LATE: "at the kit's time scale its late captures take an hour and a half",
-    Scenario.UNDECIDED: "its wire is our own, so that every status of it is documented",
+    Scenario.UNDECIDED: "the protocol is ours, and documents every status",
 }
 
 TRAITS = {
     "2c2p": Traits(
         found_by_our_id=False,  # an unpaid token looks like an unknown token
         can_close=False,
-        calls_back_refunds=False,
+        makes_refund_callbacks=False,
         finds_unreferenced_refunds=False,  # its list does not contain our ids
         disputes=True,
-        tried_credentials=frozenset(
+        checked_credentials=frozenset(
             {
                 *("merchant_id", "secret_key", "merchant_private_key", "gateway_public_key"),
                 "utc_offset",
@@ -90,59 +90,59 @@ TRAITS = {
     ),
     "ecpay": Traits(
         cannot={
-            Scenario.CANCELS: "the page has no such button, and leaving it tells ECPay nothing",
+            Scenario.CANCELS: "the page has no such button, and ECPay does not notice a departure",
             **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
             Scenario.PAYS_LATE: "the emulator's page never closes",
         },
         calls=frozenset(Call) - {Call.CREATE},
         can_close=False,
-        tells_currency=False,
-        calls_back_refunds=False,
+        reports_currency=False,
+        makes_refund_callbacks=False,
         refunds_again=False,
         pending_refunds=False,
-        tried_credentials=frozenset({"merchant_id", "hash_key", "hash_iv"}),
+        checked_credentials=frozenset({"merchant_id", "hash_key", "hash_iv"}),
     ),
     "example": Traits(
-        cannot=_SIMULATOR_CANNOT, tells_decimals=False, tried_credentials=frozenset({"api_key"})
+        cannot=_SIMULATOR_CANNOT, reports_decimals=False, checked_credentials=frozenset({"api_key"})
     ),
     "gateway_contract": Traits(
-        cannot=dict.fromkeys(Scenario, "transfers on a chain have tests of their own"),
+        cannot=dict.fromkeys(Scenario, "transfers on a chain have separate tests"),
         action="onchain_session",
         uses_http=False,
         creates_once=False,
         declines=False,
         can_close=False,
         makes_callbacks=False,
-        calls_back_refunds=False,
+        makes_refund_callbacks=False,
         refunds_at_once=False,
         knows_remainder=False,
         declines_refunds=False,
     ),
     "simulator": Traits(
         cannot=_SIMULATOR_CANNOT,
-        tells_decimals=False,
-        tried_credentials=frozenset({"api_key"}),
+        reports_decimals=False,
+        checked_credentials=frozenset({"api_key"}),
     ),
     "stripe": Traits(
         cannot={
             Scenario.CANCELS: "the card form is on our page, and has no such button",
             **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
-            Scenario.PAYS_LATE: "an intent that we have cancelled takes no payment",
+            Scenario.PAYS_LATE: "a cancelled intent cannot be paid",
         },
         action="embedded_card",
         ends_on_decline=False,
-        asking_opens=True,
-        tells_decimals=False,
+        inquiry_opens=True,
+        reports_decimals=False,
         disputes=True,
-        tried_credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
+        checked_credentials=frozenset({"secret_key", "publishable_key", "webhook_secret"}),
     ),
     "test": Traits(
         cannot={
-            **dict.fromkeys(Scenario, "it is ours, and answers from our own records"),
+            **dict.fromkeys(Scenario, "it is our own gateway, and responds from our own records"),
         },
         uses_http=False,
-        tells_decimals=False,
-        calls_back_refunds=False,
+        reports_decimals=False,
+        makes_refund_callbacks=False,
         disputes=True,
     ),
 }

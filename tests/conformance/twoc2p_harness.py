@@ -96,9 +96,9 @@ class TwoC2pHarness(Harness):
         path = f"{MERCHANT}/{_invoice(request.capture)}/refunds/{name}"
         await self.shop.control(path, STATUSES[outcome])
 
-    async def given_back(self, capture: Capture) -> int:
-        kept = await self.shop.kept(_invoice(capture))
-        return int(Decimal(kept["refunded"]) * 100)
+    async def get_refunded_minor(self, capture: Capture) -> int:
+        invoice = await self.shop.get_invoice(_invoice(capture))
+        return int(Decimal(invoice["refunded"]) * 100)
 
     async def dispute(self, capture: Capture) -> str:
         await self.shop.control(f"{MERCHANT}/{_invoice(capture)}/chargeback", "4130")
@@ -113,7 +113,7 @@ class TwoC2pHarness(Harness):
     def signed(self, payload: bytes, account: GatewayAccount) -> CallbackRequest:
         return _calling(jwt(payload, account.credentials["secret_key"]))
 
-    def restated(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
+    def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:
         facts = json.loads(payload)
         facts |= {"amount": amount} if amount else {"currencyCode": currency}
         return json.dumps(facts).encode()
@@ -125,9 +125,9 @@ class TwoC2pHarness(Harness):
         none = b64(b'{"alg":"none","typ":"JWT"}')
         forged = {
             "no signature": f"{head}.{content}",
-            "an empty one": f"{head}.{content}.",
-            "another one": f"{head}.{content}.{b64(bytes(32))}",
-            "the same bytes spelled otherwise": f"{head}.{content}.{_respelled(mac)}",
+            "an empty signature": f"{head}.{content}.",
+            "another signature": f"{head}.{content}.{b64(bytes(32))}",
+            "a different encoding of the same bytes": f"{head}.{content}.{_respelled(mac)}",
             "other facts": f"{head}.{dearer}.{mac}",
             "no algorithm, no signature": f"{none}.{content}.",
             "no algorithm, the old signature": f"{none}.{content}.{mac}",
@@ -151,10 +151,10 @@ class TwoC2pHarness(Harness):
 async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harness]:
     with running_twoc2p() as url:
         async with faulty(url) as faults, receiving() as receiver, aiohttp.ClientSession() as http:
-            waits, hurries = patient(), hurried()
+            patient_client, hurried_client = patient(), hurried()
             harness = TwoC2pHarness(
-                gateway=TwoC2pGateway(waits),
-                hurried=TwoC2pGateway(hurries),
+                gateway=TwoC2pGateway(patient_client),
+                hurried=TwoC2pGateway(hurried_client),
                 account=_account(faults, MERCHANT, SECRET),
                 other_account=_account(faults, OTHER_MERCHANT, OTHER_SECRET),
                 faults=faults,
@@ -169,8 +169,8 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
             )
             receiver.serve(harness.gateway, harness.account)
             yield harness
-            await waits.close()
-            await hurries.close()
+            await patient_client.close()
+            await hurried_client.close()
 
 
 def _account(faults: FaultProxy, merchant: str, secret: str) -> GatewayAccount:

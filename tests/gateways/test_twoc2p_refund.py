@@ -447,7 +447,7 @@ async def test_an_unsettled_payment_is_voided_in_full_and_not_partially_refunded
     assert isinstance(report, RefundReport)
     assert report.state is GatewayRefundState.DONE
     assert await stands(gateway, account, whole) is GatewayRefundState.DONE
-    assert (await buyer.kept(order["invoiceNo"]))["refunded"] == "1590.00"
+    assert (await buyer.get_invoice(order["invoiceNo"]))["refunded"] == "1590.00"
     assert await gateway.refund(account, whole) == report
     assert isinstance(await gateway.refund(account, wish(capture=capture)), RefundReport)
 

@@ -46,13 +46,13 @@ _SENDER = "payments@pay.example.com"
 
 @pytest.fixture
 def server() -> Iterator[SmtpServer]:
-    with smtp_server() as one:
-        yield one
+    with smtp_server() as smtp:
+        yield smtp
 
 
 def _mailing(settings: Settings, port: int, **more: Any) -> Settings:
-    named = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_security": "none"}
-    return settings.model_copy(update=named | {"smtp_from": _SENDER} | more)
+    address = {"smtp_host": "127.0.0.1", "smtp_port": port, "smtp_security": "none"}
+    return settings.model_copy(update=address | {"smtp_from": _SENDER} | more)
 
 
 @pytest.fixture
@@ -64,11 +64,11 @@ def mail_sender(service: Service) -> MailSender:
     return open_mail_sender(service, SmtpClient(service.settings))
 
 
-async def _work(world: World) -> bool:
+async def _send_mail(world: World) -> bool:
     return await mail_sender(world.service).step()
 
 
-async def _waiting(world: World) -> list[Any]:
+async def _list_queued(world: World) -> list[Any]:
     return await world.rows("SELECT *, next_at - clock() AS waits FROM mail ORDER BY created_at")
 
 
@@ -90,13 +90,13 @@ async def _mail_receipts(world: World, **profile: Any) -> None:
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, **profile))
 
 
-async def test_an_invitation_is_mailed_and_shown_to_nobody(
+async def test_an_invitation_link_is_mailed_and_not_displayed(
     world: World, server: SmtpServer
 ) -> None:
-    invited = await _invite(world)
-    assert invited.link is None
+    invitation = await _invite(world)
+    assert invitation.link is None
     assert server.received == []
-    assert not await _work(world)
+    assert not await _send_mail(world)
     [mail] = server.mails
     assert (mail["To"], mail["From"]) == ("dee@shop.test", _SENDER)
     assert mail["Auto-Submitted"] == "auto-generated"
@@ -104,161 +104,163 @@ async def test_an_invitation_is_mailed_and_shown_to_nobody(
     assert link is not None
     digest = world.service.encryption.digest(f"member link:{link[1]}")
     assert [row["digest"] for row in await world.rows("SELECT digest FROM member_link")] == [digest]
-    assert await _waiting(world) == []
+    assert await _list_queued(world) == []
 
 
-async def test_what_waits_is_sealed_and_moves_to_the_rings_first_key(world: World) -> None:
+async def test_queued_mail_is_encrypted_and_reencrypted_by_a_key_rotation(world: World) -> None:
     await _invite(world)
-    [row] = await _waiting(world)
+    [row] = await _list_queued(world)
     assert b"dee@shop.test" not in row["sealed"]
     writer = world.service.encryption.current_key_name
     assert world.service.encryption.get_key_name(row["sealed"]) == writer
     ring = world.service.settings.keyring.get_secret_value()
-    changed = world.service.settings.model_copy(
+    rotated = world.service.settings.model_copy(
         update={"keyring": SecretStr(f"next:{'A' * 43}=,{ring}")}
     )
-    service = await open_service(changed, {"fake": FakeGateway()})
+    service = await open_service(rotated, {"fake": FakeGateway()})
     await service.run_operation(RotateKeyring(), ACTOR)
-    [row] = await _waiting(world)
+    [row] = await _list_queued(world)
     assert service.encryption.get_key_name(row["sealed"]) == "next"
     await mail_sender(service).step()
     await service.close()
-    assert await _waiting(world) == []
+    assert await _list_queued(world) == []
 
 
-async def test_a_receipt_reaches_internationalised_addresses_and_others_are_skipped(
+async def test_receipts_are_sent_only_to_addresses_that_the_server_supports(
     world: World, server: SmtpServer
 ) -> None:
     await _mail_receipts(world)
     for email in ("info@bücher.example", "jörg@bücher.example", "a@localhost"):
         await _pay(world, payer_email=email)
-    await _work(world)
+    await _send_mail(world)
     assert [recipient for recipient, _ in server.received] == ["info@xn--bcher-kva.example"]
-    assert await _waiting(world) == []  # this server has no SMTPUTF8
+    assert await _list_queued(world) == []  # this server has no SMTPUTF8
     server.offers.append("SMTPUTF8")
     await _pay(world, payer_email="jörg@bücher.example")
-    await _work(world)
+    await _send_mail(world)
     assert server.received[1][0] == "jörg@xn--bcher-kva.example"
     assert "To: jörg@xn--bcher-kva.example" in server.received[1][1].decode()
 
 
-async def test_a_paid_payment_mails_its_receipt_in_the_shops_language(
+async def test_a_receipt_is_mailed_in_the_merchants_language(
     world: World, server: SmtpServer
 ) -> None:
     await _mail_receipts(world, locale="th", support_url="https://shop.example.com/help")
     metadata = '{"order_id":"A-7","product":{"name":"Book\\n\\nPaid: 0","quantity":2}}'
     payment_id = await _pay(world, metadata=metadata)
-    [row] = await _waiting(world)
+    [row] = await _list_queued(world)
     assert (row["kind"], row["payment_id"], row["sealed"]) == ("receipt", payment_id, None)
-    await _work(world)
+    await _send_mail(world)
     [mail] = server.mails
     assert mail["To"] == "buyer@example.com"
     assert mail["From"] == f"Nimbus Books <{_SENDER}>"
     assert mail["Subject"] == "ใบเสร็จรับเงิน · Nimbus Books"
     text = mail.get_content()
-    for said in ("1,590.00 THB", "A-7", "rcpt_", "pay_", "Book Paid: 0 × 2", "/help"):
-        assert said in text, text
+    for expected in ("1,590.00 THB", "A-7", "rcpt_", "pay_", "Book Paid: 0 × 2", "/help"):
+        assert expected in text, text
     thanks, _, number, *_ = text.splitlines()
     assert thanks == "ขอบคุณที่ชำระเงินให้ Nimbus Books"
     assert number.startswith("เลขที่ใบเสร็จรับเงิน: rcpt_")
     assert "buyer" not in text
-    assert await _waiting(world) == []
+    assert await _list_queued(world) == []
 
 
-async def test_no_receipt_waits_without_an_address_a_wish_or_a_payment(world: World) -> None:
+async def test_a_receipt_needs_an_address_the_merchants_setting_and_a_paid_payment(
+    world: World,
+) -> None:
     await _pay(world)
     await _mail_receipts(world)
     await _pay(world, payer_email=None)
     await world.create(payer_email="buyer@example.com")
-    assert await _waiting(world) == []
+    assert await _list_queued(world) == []
 
 
 async def test_receipts_need_a_mail_server(world: World, settings: Settings) -> None:
     plain = settings.model_copy(update={"smtp_host": ""})
     service = await open_service(plain, {"fake": FakeGateway()})
-    wish = SetMerchantProfile(merchant_id=world.merchant_id, mail_receipts=True)
+    profile = SetMerchantProfile(merchant_id=world.merchant_id, mail_receipts=True)
     with pytest.raises(RefusedError, match="requires a mail server"):
-        await service.run_operation(wish, ACTOR)
-    shown = InviteMember(merchant_id=world.merchant_id, email="a@b.test", role=MemberRole.FINANCE)
-    assert (await service.run_operation(shown, ACTOR)).link is not None
+        await service.run_operation(profile, ACTOR)
+    invitation = InviteMember(
+        merchant_id=world.merchant_id, email="a@b.test", role=MemberRole.FINANCE
+    )
+    assert (await service.run_operation(invitation, ACTOR)).link is not None
     await service.close()
-    assert await _waiting(world) == []
+    assert await _list_queued(world) == []
 
 
-async def test_a_server_that_is_busy_is_asked_again_later_and_at_last_no_more(
+async def test_mail_to_a_busy_server_is_retried_and_finally_given_up(
     world: World, server: SmtpServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.said["RCPT"] = "451 later"
     await _invite(world)
     at_s, waits = 0, []
     for _ in range(20):
-        await _work(world)
-        left = await _waiting(world)
-        if not left:
+        await _send_mail(world)
+        queued = await _list_queued(world)
+        if not queued:
             break
-        waits.append(round(left[0]["waits"].total_seconds()))
+        waits.append(round(queued[0]["waits"].total_seconds()))
         at_s += waits[-1] + 1
         await world.move_clock(at_s)
     assert waits == [60, 300, 900, 3_600, 10_800, 21_600, 43_200, 86_400]
     assert retry_delay_s(9) is None
-    said = capsys.readouterr().out
-    assert "mail_given_up" in said
-    assert "the server returned 451" in said
-    assert "dee@shop" not in said
+    output = capsys.readouterr().out
+    assert "mail_given_up" in output
+    assert "the server returned 451" in output
+    assert "dee@shop" not in output
     assert server.received == []
 
 
 @pytest.mark.parametrize("command", ["RCPT", "DATA"])
-async def test_what_is_refused_for_good_is_given_up_at_once(
+async def test_permanently_rejected_mail_is_given_up_immediately(
     world: World, server: SmtpServer, command: str
 ) -> None:
     server.said[command] = "550 no such person"
     await _invite(world)
-    await _work(world)
-    assert await _waiting(world) == []
+    await _send_mail(world)
+    assert await _list_queued(world) == []
 
 
 @pytest.mark.parametrize("command", ["MAIL", "EHLO"])
-async def test_what_is_wrong_with_us_gives_no_mail_up(
+async def test_mail_is_not_given_up_if_the_server_rejects_the_sender(
     world: World, server: SmtpServer, command: str
 ) -> None:
     server.said |= {command: "550 not you", "HELO": "550 not you"}
     await _invite(world)
-    await _work(world)
-    assert len(await _waiting(world)) == 1
+    await _send_mail(world)
+    assert len(await _list_queued(world)) == 1
 
 
-async def test_one_that_is_refused_holds_up_no_other(world: World, server: SmtpServer) -> None:
+async def test_a_dropped_connection_does_not_lose_mail(world: World, server: SmtpServer) -> None:
     await _invite(world, "a@shop.test")
     await _invite(world, "b@shop.test")
     server.hang_up_after = 1
-    await _work(world)
+    await _send_mail(world)
     assert len(server.received) == 1
-    [left] = await _waiting(world)
+    [queued] = await _list_queued(world)
     server.hang_up_after = None
     await world.move_clock(3_600)
-    await _work(world)
+    await _send_mail(world)
     assert {to for to, _ in server.received} == {"a@shop.test", "b@shop.test"}
-    assert left["attempts"] == 1
+    assert queued["attempts"] == 1
 
 
-async def test_a_mail_is_one_mail_however_often_it_is_sent(
-    world: World, server: SmtpServer
-) -> None:
+async def test_concurrent_workers_send_each_mail_once(world: World, server: SmtpServer) -> None:
     await _mail_receipts(world)
     await _pay(world)
-    [row] = await _waiting(world)
+    [row] = await _list_queued(world)
     async with world.database.transaction() as tx:
         await tx.fetch("SELECT FROM mail FOR UPDATE")
-        await _work(world)  # another worker is at it
+        await _send_mail(world)  # another worker has claimed it
         assert server.received == []
     senders = [mail_sender(world.service) for _ in range(3)]
     await asyncio.gather(*(sender.step() for sender in senders))
-    [mail] = server.mails  # one of three workers sent it
+    [mail] = server.mails  # sent by only one of three workers
     assert mail["Message-ID"] == f"<{row['id']}@pay.example.com>"
 
 
-async def test_a_worker_sends_by_itself_and_forgets_what_nothing_sends(
+async def test_a_worker_sends_mail_and_deletes_expired_mail(
     world: World, server: SmtpServer
 ) -> None:
     await _invite(world)
@@ -266,7 +268,7 @@ async def test_a_worker_sends_by_itself_and_forgets_what_nothing_sends(
     running = asyncio.create_task(run_loops(world.service, stop))
     while not server.received:
         await asyncio.sleep(0.01)
-    while await _waiting(world):
+    while await _list_queued(world):
         await asyncio.sleep(0.01)
     await world.rows(
         "INSERT INTO mail (kind, sealed, created_at, next_at) "
@@ -276,13 +278,13 @@ async def test_a_worker_sends_by_itself_and_forgets_what_nothing_sends(
     await running
     stop = asyncio.Event()
     running = asyncio.create_task(run_loops(world.service, stop))
-    while await _waiting(world):
+    while await _list_queued(world):
         await asyncio.sleep(0.01)
     stop.set()
     await running
 
 
-async def test_how_long_mail_waits_is_measured(world: World) -> None:
+async def test_the_age_of_overdue_mail_is_measured(world: World) -> None:
     await measure(world.service)
     assert MAIL_OVERDUE._value.get() == 0.0
     await _invite(world)
@@ -291,7 +293,7 @@ async def test_how_long_mail_waits_is_measured(world: World) -> None:
     assert 600 <= MAIL_OVERDUE._value.get() < 700
 
 
-BAD = [
+MALFORMED_ADDRESSES = [
     "a@b.test\r\nBcc: c@d.test",
     "a@b.test\nX: y",
     "a@b.test,c@d.test",
@@ -329,8 +331,8 @@ BAD = [
 ]
 
 
-@pytest.mark.parametrize("address", BAD)
-def test_what_is_not_one_plain_address_is_written_into_no_mail(address: str) -> None:
+@pytest.mark.parametrize("address", MALFORMED_ADDRESSES)
+def test_a_malformed_address_is_not_written_to_a_mail(address: str) -> None:
     assert not is_mail_address(address)
     with pytest.raises(UnsendableMailError):
         compose(Mail(address, "x", "y"), _SENDER, "1")
@@ -343,7 +345,7 @@ _PLAIN_ADDRESS = st.from_regex(
 
 
 @given(address=_ANY_ADDRESS | _PLAIN_ADDRESS, name=st.text(), text=st.text() | st.just("\ud83d"))
-def test_whatever_is_taken_for_an_address_can_be_written(
+def test_every_accepted_address_can_be_written_to_a_mail(
     address: str, name: str, text: str
 ) -> None:
     mail = Mail(address, name, text, name)
@@ -354,18 +356,18 @@ def test_whatever_is_taken_for_an_address_can_be_written(
             compose(mail, _SENDER, "1")
 
 
-async def test_half_a_character_in_a_products_name_holds_up_no_receipt(
+async def test_a_lone_surrogate_in_a_product_name_does_not_block_the_receipt(
     world: World, server: SmtpServer
 ) -> None:
     await _mail_receipts(world)
     await _pay(world, metadata=r'{"product":{"name":"Book \ud83d","quantity":1}}')
-    await _work(world)
+    await _send_mail(world)
     [mail] = server.mails
     assert "Book \ufffd" in mail.get_content()
 
 
 @pytest.mark.parametrize(
-    ("error", "is_kept"),
+    ("error", "is_retried"),
     [
         (RuntimeError("a fault of ours"), True),
         (EncryptionKeyError("an older key ring"), True),
@@ -373,8 +375,8 @@ async def test_half_a_character_in_a_products_name_holds_up_no_receipt(
         (UnsendableMailError("no address"), False),
     ],
 )
-async def test_a_mail_that_cannot_be_written_holds_up_no_other(
-    world: World, server: SmtpServer, error: Exception, is_kept: bool
+async def test_a_mail_that_cannot_be_composed_does_not_block_other_mail(
+    world: World, server: SmtpServer, error: Exception, is_retried: bool
 ) -> None:
     await _mail_receipts(world)
     payments = [await _pay(world) for _ in range(3)]
@@ -394,13 +396,13 @@ async def test_a_mail_that_cannot_be_written_holds_up_no_other(
         str(payments[0]),
         str(payments[2]),
     }
-    left = await _waiting(world)
-    assert [row["payment_id"] for row in left] == ([payments[1]] if is_kept else [])
+    queued = await _list_queued(world)
+    assert [row["payment_id"] for row in queued] == ([payments[1]] if is_retried else [])
     # The query runs a moment after the delay began.
-    assert [50 < row["waits"].total_seconds() <= 60 for row in left] == [True] * is_kept
+    assert [50 < row["waits"].total_seconds() <= 60 for row in queued] == [True] * is_retried
 
 
-def test_names_and_subjects_of_others_add_no_header() -> None:
+def test_line_breaks_in_names_and_subjects_do_not_add_headers() -> None:
     evil = "Shop\r\nBcc: eve@example.com\r\n\r\nbody\u2028\x00"
     mail = compose(Mail("a@b.test", evil, "text\r\n.\r\n", evil), _SENDER, "1")
     head, _, body = mail.as_bytes().partition(b"\r\n\r\n")
@@ -412,7 +414,9 @@ def test_names_and_subjects_of_others_add_no_header() -> None:
     assert len(to_header_line("x" * 1_000)) == 200
 
 
-async def test_a_line_with_a_dot_alone_ends_no_mail(server: SmtpServer, settings: Settings) -> None:
+async def test_a_line_with_a_single_dot_does_not_end_the_mail(
+    server: SmtpServer, settings: Settings
+) -> None:
     mail = Mail("a@b.test", "x", "first\n.\nMAIL FROM:<eve@example.com>\nlast")
     [result] = await SmtpClient(settings).send([compose(mail, _SENDER, "1")])
     assert result.outcome is SendOutcome.SENT
@@ -420,13 +424,13 @@ async def test_a_line_with_a_dot_alone_ends_no_mail(server: SmtpServer, settings
     assert raw.endswith(b"last\r\n")
 
 
-async def test_an_address_that_was_stored_before_and_is_none_is_given_up(
+async def test_mail_to_a_stored_invalid_address_is_given_up(
     world: World, server: SmtpServer
 ) -> None:
     await _mail_receipts(world)
     await _pay(world, payer_email="ä@localhost")
-    await _work(world)
-    assert await _waiting(world) == []
+    await _send_mail(world)
+    assert await _list_queued(world) == []
     assert server.commands == []
 
 
@@ -436,12 +440,12 @@ def authority(tmp_path: Path) -> Authority:
 
 
 @pytest.mark.parametrize("security", ["starttls", "tls"])
-async def test_it_signs_in_after_the_connection_is_encrypted(
+async def test_the_client_authenticates_after_the_connection_is_encrypted(
     settings: Settings, authority: Authority, security: str
 ) -> None:
     context = authority.server()
     with smtp_server(**{security: context}) as server:
-        chosen = _mailing(
+        mail_settings = _mailing(
             settings,
             server.port,
             smtp_security=security,
@@ -450,42 +454,42 @@ async def test_it_signs_in_after_the_connection_is_encrypted(
             ca_file=str(authority.ca_file),
         )
         mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
-        [result] = await SmtpClient(chosen).send([mail])
+        [result] = await SmtpClient(mail_settings).send([mail])
         assert result.outcome is SendOutcome.SENT, result
         assert server.was_encrypted == [security == "starttls"]
         assert "AUTH" in server.commands
-        assert await SmtpClient(chosen).check_connection() is None
-        wrong = chosen.model_copy(update={"smtp_password": SecretStr("guess")})
+        assert await SmtpClient(mail_settings).check_connection() is None
+        wrong = mail_settings.model_copy(update={"smtp_password": SecretStr("guess")})
         assert await SmtpClient(wrong).check_connection() == "SMTPAuthenticationError 535"
 
 
-async def test_a_certificate_that_is_not_trusted_is_sent_nothing(
+async def test_no_mail_is_sent_to_a_server_with_an_untrusted_certificate(
     settings: Settings, authority: Authority
 ) -> None:
     with smtp_server(starttls=authority.server()) as server:
-        chosen = _mailing(settings, server.port, smtp_security="starttls")
-        assert "certificate" in str(await SmtpClient(chosen).check_connection())
+        mail_settings = _mailing(settings, server.port, smtp_security="starttls")
+        assert "certificate" in str(await SmtpClient(mail_settings).check_connection())
         assert not any(command.startswith("MAIL") for command in server.commands)
 
 
-async def test_a_server_without_starttls_is_sent_nothing(
+async def test_no_mail_is_sent_to_a_server_without_starttls(
     settings: Settings, server: SmtpServer
 ) -> None:
-    chosen = _mailing(settings, server.port, smtp_security="starttls")
+    mail_settings = _mailing(settings, server.port, smtp_security="starttls")
     mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
-    [result] = await SmtpClient(chosen).send([mail])
+    [result] = await SmtpClient(mail_settings).send([mail])
     assert (result.outcome, result.reason) == (SendOutcome.RETRY, "SMTPNotSupportedError")
     assert server.received == []
 
 
-async def test_a_server_that_is_away_is_tried_later(settings: Settings) -> None:
+async def test_mail_to_an_unreachable_server_is_retried(settings: Settings) -> None:
     mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
     [result] = await SmtpClient(_mailing(settings, free_port())).send([mail])
     assert (result.outcome, result.reason) == (SendOutcome.RETRY, "ConnectionRefusedError")
 
 
 @pytest.mark.parametrize(
-    ("update", "why"),
+    ("update", "message"),
     [
         ({"smtp_from": ""}, "needs PAYINTENT_SMTP_FROM"),
         ({"smtp_host": "mail.example.com"}, "may be none only for a local mail server"),
@@ -494,10 +498,10 @@ async def test_a_server_that_is_away_is_tried_later(settings: Settings) -> None:
         ({"smtp_from": "Shop <a@b.test>"}, "must be an address such as"),
     ],
 )
-def test_settings_that_cannot_be_are_refused(
-    settings: Settings, update: dict[str, str], why: str
+def test_invalid_mail_settings_are_refused(
+    settings: Settings, update: dict[str, str], message: str
 ) -> None:
-    chosen = {name: getattr(settings, name) for name in Settings.model_fields}
-    chosen |= {"chain_watched_s": 180.0} | update
-    with pytest.raises(ValidationError, match=why):
-        Settings(**chosen)
+    values = {name: getattr(settings, name) for name in Settings.model_fields}
+    values |= {"chain_watched_s": 180.0} | update
+    with pytest.raises(ValidationError, match=message):
+        Settings(**values)

@@ -16,10 +16,10 @@ from tests.support.world import World
 
 _METRICS = ("payintent_payments_total", "payintent_captures_total", "payintent_refunds_total")
 
-Counted = Callable[[], dict[str, float]]
+CountChanges = Callable[[], dict[str, float]]
 
 
-def _now() -> dict[str, float]:
+def _read_metrics() -> dict[str, float]:
     return {
         " ".join((sample.name, *sample.labels.values())): sample.value
         for family in REGISTRY.collect()
@@ -29,18 +29,18 @@ def _now() -> dict[str, float]:
 
 
 @pytest.fixture
-def counted() -> Counted:
+def count_changes() -> CountChanges:
     """Return the counts since the test began."""
-    before = _now()
+    before = _read_metrics()
     return lambda: {
         key: value - before.get(key, 0)
-        for key, value in _now().items()
+        for key, value in _read_metrics().items()
         if value != before.get(key, 0)
     }
 
 
 @pytest.fixture(autouse=True)
-def _at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def _no_settling_delay(monkeypatch: pytest.MonkeyPatch) -> None:
     """Also count very recent events."""
     monkeypatch.setattr(hourly_figures, "SETTLING_DELAY_S", -1.0)
 
@@ -57,8 +57,8 @@ async def _fail(world: World) -> None:
     await world.report(payment, session.id, declined())
 
 
-async def test_every_outcome_counts_once_under_its_provider_however_many_workers_count(
-    world: World, counted: Counted, monkeypatch: pytest.MonkeyPatch
+async def test_every_outcome_is_counted_once_by_provider(
+    world: World, count_changes: CountChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = world.database
     payment = await paid(world)
@@ -66,12 +66,12 @@ async def test_every_outcome_counts_once_under_its_provider_however_many_workers
     await _fail(world)
     refund = await asked(world, payment)
     await hear(world, refund.id, DONE)
-    undecided = await world.create()
+    open_payment = await world.create()
     async with database.transaction() as tx:
-        await cancel_by_buyer(tx, undecided.id)
+        await cancel_by_buyer(tx, open_payment.id)
     for _ in range(3):
         await count_outcomes(database)
-    assert counted() == {
+    assert count_changes() == {
         "payintent_payments_total PAID fake": 2,
         "payintent_payments_total FAILED fake": 1,
         "payintent_payments_total CANCELLED none": 1,
@@ -81,21 +81,23 @@ async def test_every_outcome_counts_once_under_its_provider_however_many_workers
     monkeypatch.setattr(hourly_figures, "CLOSING_DELAY", timedelta(hours=-1))
     await world.rows("UPDATE figure_mark SET closed_until = date_trunc('hour', clock())")
     assert await count_outcomes(database)
-    assert sum(counted().values()) == 7  # nothing again where its hour is closed
+    assert sum(count_changes().values()) == 7  # events of a closed hour are not counted again
 
 
-async def test_what_is_rolled_back_never_counts(world: World, counted: Counted) -> None:
+async def test_a_rolled_back_outcome_is_not_counted(
+    world: World, count_changes: CountChanges
+) -> None:
     payment = await world.create()
     with suppress(ZeroDivisionError):
         async with world.database.transaction() as tx:
             await cancel_by_buyer(tx, payment.id)
             raise ZeroDivisionError
     await _count(world)
-    assert counted() == {}
+    assert count_changes() == {}
 
 
-async def test_a_count_that_is_rolled_back_is_told_to_nobody(
-    world: World, counted: Counted
+async def test_a_rolled_back_count_does_not_change_the_metrics(
+    world: World, count_changes: CountChanges
 ) -> None:
     await paid(world)
     await world.rows(
@@ -104,7 +106,7 @@ async def test_a_count_that_is_rolled_back_is_told_to_nobody(
     await world.rows("ALTER TABLE figure_mark ADD CONSTRAINT frozen CHECK (false) NOT VALID")
     with pytest.raises(Exception, match="frozen"):
         await count_outcomes(world.database)
-    assert counted() == {}
+    assert count_changes() == {}
     await world.rows("ALTER TABLE figure_mark DROP CONSTRAINT frozen")
     await _count(world)
-    assert counted()["payintent_captures_total fake"] == 1
+    assert count_changes()["payintent_captures_total fake"] == 1

@@ -23,8 +23,8 @@ pytestmark = pytest.mark.full
 
 MINUTE_MS = 60_000
 HOUR_MS = 60 * MINUTE_MS
-COUNTED = "SELECT kind, subject, value, hour, count, amount FROM hourly_figure"
-#: The same, counted from what is stored.
+HOURLY_FIGURES = "SELECT kind, subject, value, hour, count, amount FROM hourly_figure"
+#: The same figures, computed from the stored events.
 STORED = """
     WITH happened AS (
         SELECT e.at, e.kind, p.currency, coalesce(s.provider || ' ' || s.kind, '') AS method,
@@ -139,7 +139,7 @@ class History:
 async def attempt(world: World, event_id: UUID, *, delivered: bool) -> None:
     """Record an attempt that took four seconds, with an id from the database's time."""
     [row] = await world.rows("SELECT (extract(epoch FROM clock()) * 1000)::bigint AS ms")
-    made = AttemptRecord(
+    record = AttemptRecord(
         id=UUID(int=row["ms"] << 80 | uuid4().int >> 64),
         event_id=event_id,
         number=1,
@@ -152,7 +152,7 @@ async def attempt(world: World, event_id: UUID, *, delivered: bool) -> None:
         delivered=delivered,
         next_wait_s=60.0,
     )
-    await outbox_store.record(world.database, [made])
+    await outbox_store.record(world.database, [record])
 
 
 @pytest.fixture
@@ -175,29 +175,29 @@ async def figures(world: World, query: str) -> set[tuple[Any, ...]]:
 
 
 @pytest.mark.parametrize("seed", range(4))
-async def test_figures_of_random_histories_are_those_of_the_rows(
+async def test_hourly_figures_of_random_histories_match_the_stored_rows(
     world: World, clock: StoppedClock, seed: int
 ) -> None:
     history = History(world, clock, random.Random(seed))
     for _ in range(40):
         await history.step()
     await settle(world, clock)
-    counted = await figures(world, COUNTED)
-    assert counted == await figures(world, STORED)
-    assert len({row[0] for row in counted}) >= 6
+    figure_rows = await figures(world, HOURLY_FIGURES)
+    assert figure_rows == await figures(world, STORED)
+    assert len({row[0] for row in figure_rows}) >= 6
 
 
-async def test_what_happened_is_counted_within_seconds(world: World, clock: StoppedClock) -> None:
+async def test_events_are_counted_after_a_settling_delay(world: World, clock: StoppedClock) -> None:
     await paid(world)
     await hourly_figures.count_outcomes(world.database)
-    assert await figures(world, COUNTED) == set()
+    assert await figures(world, HOURLY_FIGURES) == set()
     await clock.move(int(hourly_figures.SETTLING_DELAY_S * 1000) + 1)
     await hourly_figures.count_outcomes(world.database)
-    assert await figures(world, COUNTED) == await figures(world, STORED)
-    assert await figures(world, COUNTED) != set()
+    assert await figures(world, HOURLY_FIGURES) == await figures(world, STORED)
+    assert await figures(world, HOURLY_FIGURES) != set()
 
 
-async def test_what_was_committed_late_is_counted_when_its_hour_is_closed(
+async def test_events_committed_late_are_counted_when_their_hour_is_closed(
     world: World, clock: StoppedClock
 ) -> None:
     payment, database = await world.create(), world.database
@@ -207,15 +207,13 @@ async def test_what_was_committed_late_is_counted_when_its_hour_is_closed(
         await hourly_figures.count_outcomes(database)
     await clock.move(10_000)
     await hourly_figures.count_outcomes(database)
-    assert await figures(world, COUNTED) == set()
+    assert await figures(world, HOURLY_FIGURES) == set()
     await settle(world, clock)
-    assert await figures(world, COUNTED) == await figures(world, STORED)
-    assert await figures(world, COUNTED) != set()
+    assert await figures(world, HOURLY_FIGURES) == await figures(world, STORED)
+    assert await figures(world, HOURLY_FIGURES) != set()
 
 
-async def test_hours_from_before_are_counted_one_after_another(
-    world: World, clock: StoppedClock
-) -> None:
+async def test_past_hours_are_counted_one_after_another(world: World, clock: StoppedClock) -> None:
     await paid(world)
     await world.rows(
         """
@@ -225,19 +223,19 @@ async def test_hours_from_before_are_counted_one_after_another(
         """
     )
     await settle(world, clock)
-    assert await figures(world, COUNTED) == await figures(world, STORED)
+    assert await figures(world, HOURLY_FIGURES) == await figures(world, STORED)
 
 
-async def test_figures_of_a_month_ago_are_forgotten(world: World, clock: StoppedClock) -> None:
+async def test_figures_older_than_a_month_are_deleted(world: World, clock: StoppedClock) -> None:
     await paid(world)
     await settle(world, clock)
-    assert await figures(world, COUNTED) != set()
+    assert await figures(world, HOURLY_FIGURES) != set()
     await clock.move(33 * 24 * HOUR_MS)
     await settle(world, clock)
-    assert await figures(world, COUNTED) == set()
+    assert await figures(world, HOURLY_FIGURES) == set()
 
 
-async def test_two_workers_count_nothing_twice(world: World, clock: StoppedClock) -> None:
+async def test_concurrent_workers_count_each_event_once(world: World, clock: StoppedClock) -> None:
     await paid(world)
     await clock.move(10_000)
     connection = await world.open_connection()
@@ -245,9 +243,9 @@ async def test_two_workers_count_nothing_twice(world: World, clock: StoppedClock
         async with connection.transaction():
             await connection.execute("SELECT FROM figure_mark FOR UPDATE")
             assert not await hourly_figures.count_outcomes(world.database)
-            assert await figures(world, COUNTED) == set()
+            assert await figures(world, HOURLY_FIGURES) == set()
     finally:
         await connection.close()
     for _ in range(2):
         await hourly_figures.count_outcomes(world.database)
-    assert await figures(world, COUNTED) == await figures(world, STORED)
+    assert await figures(world, HOURLY_FIGURES) == await figures(world, STORED)

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.full
 
 VIEWERS = 20
 ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED")
-ENDED = """
+EVENTS = """
     SELECT e.kind, p.currency, p.amount, e.at
     FROM payment p
     CROSS JOIN LATERAL (VALUES (p.paid_at, 'PAID'), (p.failed_at, 'FAILED'),
@@ -43,7 +43,7 @@ class CountingReads(Executor):
 
     database: Executor
     statements: int = 0
-    asked_for: list[Any] = field(default_factory=list[Any])
+    arguments: list[Any] = field(default_factory=list[Any])
 
     @property
     def payer_sealing(self) -> PayerSealing:
@@ -55,7 +55,7 @@ class CountingReads(Executor):
 
     async def row(self, query: LiteralString, *args: object) -> Row | None:
         self.statements += 1
-        self.asked_for.append(args)
+        self.arguments.append(args)
         return await self.database.row(query, *args)
 
 
@@ -66,32 +66,32 @@ async def clock(world: World) -> StoppedClock:
     return clock
 
 
-async def stored(world: World) -> dict[tuple[str, str], Amount]:
+async def sum_stored(world: World) -> dict[tuple[str, str], Amount]:
     sums: dict[tuple[str, str], Amount] = {}
-    for row in await world.rows(ENDED):
+    for row in await world.rows(EVENTS):
         key = (row["kind"], row["currency"])
         sums[key] = sums.get(key, Amount()) + Amount(1, Decimal(row["amount"]))
     return sums
 
 
 @pytest.mark.parametrize("seed", range(10, 13))
-async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
+async def test_cached_figures_of_random_histories_match_the_stored_rows(
     world: World, clock: StoppedClock, seed: int
 ) -> None:
     """Closed hours come from memory, and other hours from each read."""
-    ours = Clock()
-    cache = OverviewCache(world.database, ours)
+    clock_s = Clock()
+    cache = OverviewCache(world.database, clock_s)
     history = History(world, clock, random.Random(seed))
     for _ in range(40):
         await history.step()
-        ours.now_s += 1.1
+        clock_s.now_s += 1.1
         await cache.get()
     await settle(world, clock)
-    ours.now_s += 61
+    clock_s.now_s += 61
     figures = await cache.get()
     sums = figures.totals(Period.MONTH)
     money = {key: value for key, value in sums.items() if "DELIVERED" not in key[0]}
-    expected = await stored(world)
+    expected = await sum_stored(world)
     assert money == expected
     counts = Counter[str]()
     for (kind, _), amount in expected.items():
@@ -107,9 +107,7 @@ async def test_figures_in_memory_are_those_of_the_rows_over_random_histories(
     assert sum(kinds.get("PAID", 0) for _, kinds in points) == counts["PAID"]
 
 
-async def test_a_period_holds_what_happened_in_it_and_no_more(
-    world: World, clock: StoppedClock
-) -> None:
+async def test_a_period_includes_only_its_own_events(world: World, clock: StoppedClock) -> None:
     history = History(world, clock, random.Random(1))
     await history.pay()
     await clock.move(30 * HOUR_MS)
@@ -124,23 +122,23 @@ async def test_a_period_holds_what_happened_in_it_and_no_more(
         assert [figures.get_count(figure, period) for period in Period] == [0, 1, 1]
 
 
-async def test_twenty_who_look_at_the_same_time_cost_one_statement(world: World) -> None:
-    ours, reads = Clock(), CountingReads(world.database)
-    cache = OverviewCache(reads, ours)
+async def test_twenty_concurrent_viewers_cost_one_statement_per_second(world: World) -> None:
+    clock_s, reads = Clock(), CountingReads(world.database)
+    cache = OverviewCache(reads, clock_s)
     for second in range(1, 6):
         await asyncio.gather(*(cache.get() for _ in range(VIEWERS)))
         assert reads.statements == second
-        ours.now_s += 0.9
+        clock_s.now_s += 0.9
         await asyncio.gather(*(cache.get() for _ in range(VIEWERS)))
         assert reads.statements == second
-        ours.now_s += 0.1
+        clock_s.now_s += 0.1
 
 
-async def test_the_conversion_is_added_up_once_a_minute(world: World) -> None:
-    ours, reads = Clock(), CountingReads(world.database)
-    cache = OverviewCache(reads, ours)
+async def test_the_conversion_is_read_once_a_minute(world: World) -> None:
+    clock_s, reads = Clock(), CountingReads(world.database)
+    cache = OverviewCache(reads, clock_s)
     for _ in range(121):
         await cache.get()
-        ours.now_s += 1.0
-    added_up = [number for number, args in enumerate(reads.asked_for) if args[1]]
-    assert added_up == [0, 60, 120]
+        clock_s.now_s += 1.0
+    conversion_reads = [number for number, args in enumerate(reads.arguments) if args[1]]
+    assert conversion_reads == [0, 60, 120]

@@ -45,53 +45,55 @@ async def raw(world: World) -> AsyncIterator[asyncpg.Connection]:
 
 
 async def _explain(
-    raw: asyncpg.Connection, ask: Callable[[Any], Awaitable[object]]
+    raw: asyncpg.Connection, query: Callable[[Any], Awaitable[object]]
 ) -> dict[str, Any]:
     recorder = Recorder()
-    await ask(recorder)
+    await query(recorder)
     return await plan(raw, recorder)
 
 
-async def test_no_query_of_the_dispatcher_reads_a_backlog_through(
+async def test_dispatcher_queries_do_not_scan_a_backlog(
     world: World, raw: asyncpg.Connection
 ) -> None:
     """The planner expects the correct number of rows. Otherwise, it would scan whole tables."""
-    other = (await world.add_merchant()).merchant.id
-    await raw.execute(_SEED, other, ROWS, 3600)
-    limits = [(world.merchant_id, 16), (other, 16)]
+    other_id = (await world.add_merchant()).merchant.id
+    await raw.execute(_SEED, other_id, ROWS, 3600)
+    limits = [(world.merchant_id, 16), (other_id, 16)]
     queries: dict[str, tuple[int, Callable[[Any], Awaitable[object]]]] = {
         "merchants": (2_000, lambda database: outbox_store.list_due_merchants(database, 100_000)),
         "claim": (500, lambda database: outbox_store.claim_due(database, limits, 45.0)),
-        "release": (1_000, lambda database: outbox_store.release(database, other)),
+        "release": (1_000, lambda database: outbox_store.release(database, other_id)),
     }
-    for name, (rows, ask) in queries.items():
-        asked = await _explain(raw, ask)
-        written = [node for node in nodes(asked) if node["Node Type"] == "ModifyTable"]
-        assert (*written, asked)[0]["Plan Rows"] <= rows, name
-        assert pages_read(asked) < PAGES_MAX, name
+    for name, (rows, query) in queries.items():
+        query_plan = await _explain(raw, query)
+        writes = [node for node in nodes(query_plan) if node["Node Type"] == "ModifyTable"]
+        assert (*writes, query_plan)[0]["Plan Rows"] <= rows, name
+        assert pages_read(query_plan) < PAGES_MAX, name
 
 
-async def test_a_backlog_of_one_merchant_hides_no_late_webhook_of_another(
+async def test_a_merchants_backlog_does_not_hide_late_webhooks_of_another_merchant(
     world: World, raw: asyncpg.Connection
 ) -> None:
-    other = (await world.add_merchant()).merchant.id
-    await raw.execute(_SEED, other, 5, 3600)
-    for tried, late in ((True, 5), (False, 0)):
+    other_id = (await world.add_merchant()).merchant.id
+    await raw.execute(_SEED, other_id, 5, 3600)
+    for attempted, late in ((True, 5), (False, 0)):
         await raw.execute(
-            "UPDATE delivery SET attempts = $2::bool::int WHERE merchant_id = $1", other, tried
+            "UPDATE delivery SET attempts = $2::bool::int WHERE merchant_id = $1",
+            other_id,
+            attempted,
         )
-        waiting = await _waiting(world.database)
+        waiting = await _read_waiting(world.database)
         assert (waiting.deliveries_waiting, waiting.deliveries_late) == (COUNT_MAX, late)
     recorder = Recorder()
-    with pytest.raises(AssertionError):  # it gives no row
-        await _waiting(recorder)
+    with pytest.raises(AssertionError):  # it returns no row
+        await _read_waiting(recorder)
     assert pages_read(await plan(raw, recorder)) < PAGES_MAX
 
 
-async def test_what_is_due_after_a_try_is_late_too_and_all_are_counted_up_to_a_number(
+async def test_webhooks_due_for_retry_are_late_and_counted_up_to_a_limit(
     world: World,
 ) -> None:
-    for name, rows, due_in_s, counted in (
+    for name, rows, due_in_s, late in (
         ("A", 2, -1, 2),
         ("B", 3, 3600, 5),
         ("C", COUNT_MAX, 3600, COUNT_MAX),
@@ -99,14 +101,14 @@ async def test_what_is_due_after_a_try_is_late_too_and_all_are_counted_up_to_a_n
         merchant_id = (await world.add_merchant(name)).merchant.id
         await world.rows(_SEED, merchant_id, rows, due_in_s)
         await world.rows("UPDATE delivery SET attempts = 1")
-        assert (await _waiting(world.database)).deliveries_late == counted
+        assert (await _read_waiting(world.database)).deliveries_late == late
 
 
-async def _waiting(database: Any) -> WaitingFigures:
+async def _read_waiting(database: Any) -> WaitingFigures:
     return (await read_overview(database, None, with_conversion=False)).waiting
 
 
-async def test_failed_deliveries_are_released_as_many_as_a_statement_can_take(
+async def test_failed_deliveries_are_released_in_batches(
     world: World,
 ) -> None:
     await world.rows(_SEED, world.merchant_id, 1_005, 3600)

@@ -9,7 +9,7 @@ from payintent_sandbox.emulators.clock import ScaledClock
 WAITS = 200
 
 
-def test_no_wait_ends_before_its_time_on_the_loop_that_serves() -> None:
+def test_no_wait_ends_early_on_the_servers_event_loop() -> None:
     clock = ScaledClock(scale=10.0)
 
     async def scaled(delay_s: float) -> float:
@@ -23,7 +23,7 @@ def test_no_wait_ends_before_its_time_on_the_loop_that_serves() -> None:
         return time.time() - moment.timestamp()
 
     async def all_of_them() -> list[float]:
-        # Fractions of a millisecond all over, since that is where timers are rounded.
+        # Use many fractions of a millisecond, because timers are rounded to milliseconds.
         waits = [scaled(0.2 + i * 0.0037) for i in range(WAITS)]
         moments = [real(0.02 + i * 0.00037) for i in range(WAITS)]
         return await asyncio.gather(*waits, *moments)

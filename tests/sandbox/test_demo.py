@@ -19,7 +19,7 @@ pytestmark = pytest.mark.full
 SECRET = "whsec_very-secret"
 
 
-def play(var_dir: Path) -> subprocess.CompletedProcess[str]:
+def run_demo(var_dir: Path) -> subprocess.CompletedProcess[str]:
     command = [sys.executable, "-m", "payintent_sandbox.demo"]
     variables = os.environ | {"VAR_DIR": str(var_dir)}
     return subprocess.run(command, env=variables, capture_output=True, text=True, check=False)
@@ -29,44 +29,44 @@ def describe(var_dir: Path, **changes: object) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
     merchant = {"id": 1, "name": "Shop", "api_key": "sk_live_x", "callback_secret": SECRET}
-    described = {
+    description = {
         "api_url": f"{url}/v1",
         "simulator_url": url,
         "shop_url": url,
         "merchants": [merchant],
     }
-    (var_dir / "dev.json").write_text(json.dumps(described | changes))
+    (var_dir / "dev.json").write_text(json.dumps(description | changes))
 
 
-def test_without_a_sandbox_the_demo_says_how_to_start_one(tmp_path: Path) -> None:
-    done = play(tmp_path)
-    assert done.returncode == 1
-    assert done.stderr == f"demo: {tmp_path}/dev.json is missing: start `make dev` first\n"
+def test_without_a_sandbox_the_demo_explains_how_to_start_it(tmp_path: Path) -> None:
+    result = run_demo(tmp_path)
+    assert result.returncode == 1
+    assert result.stderr == f"demo: {tmp_path}/dev.json is missing: start `make dev` first\n"
 
 
-def test_a_sandbox_that_is_gone_is_told_in_one_line(tmp_path: Path) -> None:
+def test_a_stopped_sandbox_is_reported_in_one_line(tmp_path: Path) -> None:
     describe(tmp_path)
-    done = play(tmp_path)
-    assert done.returncode == 1
-    assert "start `make dev` first" in done.stderr
-    assert done.stderr.count("\n") == 1
+    result = run_demo(tmp_path)
+    assert result.returncode == 1
+    assert "start `make dev` first" in result.stderr
+    assert result.stderr.count("\n") == 1
 
 
-def test_a_description_of_another_shape_is_refused_without_its_secrets(tmp_path: Path) -> None:
+def test_an_invalid_sandbox_description_is_refused_without_showing_secrets(tmp_path: Path) -> None:
     for changes in ({"merchants": [{"callback_secret": SECRET}]}, {"merchants": []}):
         describe(tmp_path, **changes)
-        done = play(tmp_path)
-        assert done.returncode == 1
-        assert done.stderr.count("\n") == 1
-        assert "very-secret" not in done.stderr
+        result = run_demo(tmp_path)
+        assert result.returncode == 1
+        assert result.stderr.count("\n") == 1
+        assert "very-secret" not in result.stderr
 
 
-def test_checkout_ids_are_masked_wherever_they_stand() -> None:
-    shown = masked("POST /checkout/cs_0123456789abcdef/quotes, cs_ZYXWvutsrqponmlk")
-    assert shown == "POST /checkout/cs_0123…/quotes, cs_ZYXW…"
+def test_checkout_ids_are_masked_anywhere_in_a_text() -> None:
+    text = masked("POST /checkout/cs_0123456789abcdef/quotes, cs_ZYXWvutsrqponmlk")
+    assert text == "POST /checkout/cs_0123…/quotes, cs_ZYXW…"
 
 
-def test_a_sandbox_without_chains_and_other_gateways_can_be_played_on(tmp_path: Path) -> None:
+def test_a_sandbox_without_chains_or_gateways_can_be_read(tmp_path: Path) -> None:
     describe(tmp_path)
     sandbox = read_sandbox(tmp_path / "dev.json")
     assert (sandbox.chains, sandbox.gateways) == ({}, {})
@@ -82,27 +82,27 @@ async def stage(tmp_path: Path) -> AsyncIterator[DemoStage]:
         yield DemoStage(sandbox=read_sandbox(tmp_path / "dev.json"), http=http, console=console)
 
 
-def printed(stage: DemoStage) -> list[str]:
+def list_printed_lines(stage: DemoStage) -> list[str]:
     assert isinstance(stage.console.file, io.StringIO)
     return stage.console.file.getvalue().splitlines()
 
 
-async def test_acts_are_played_at_the_same_time_and_told_in_a_line_each(stage: DemoStage) -> None:
+async def test_acts_run_concurrently_and_print_one_line_each(stage: DemoStage) -> None:
     both = asyncio.Barrier(2)
 
     async def act(quiet: DemoStage) -> str:
-        quiet.say("a step that nobody need read")
+        quiet.say("a detail")
         quiet.payment_ids.append("pay_1")
-        await both.wait()  # one after the other would wait for ever
+        await both.wait()  # would block forever if the acts ran one after another
         return "paid, by checkout cs_0123456789abcdef"
 
-    await together(stage, "two acts", {"one": act, "other": act})
+    await together(stage, "two acts", {"first": act, "second": act})
     line = "paid, by checkout cs_0123…"
-    assert printed(stage) == [f"  ✓ one: {line}", f"  ✓ other: {line}"]
+    assert list_printed_lines(stage) == [f"  ✓ first: {line}", f"  ✓ second: {line}"]
     assert len(stage.payment_ids) == 2
 
 
-async def test_an_act_that_fails_is_named_after_the_others_have_ended(stage: DemoStage) -> None:
+async def test_failed_acts_are_reported_after_the_rest_have_ended(stage: DemoStage) -> None:
     over = asyncio.Event()
 
     async def fails(_: DemoStage) -> str:
@@ -119,12 +119,12 @@ async def test_an_act_that_fails_is_named_after_the_others_have_ended(stage: Dem
     with pytest.raises(StepError) as refused:
         await together(stage, "acts", {"stripe": fails, "ecpay": misread, "2c2p": ends})
     assert str(refused.value).startswith("stripe: status is PAID, expected REFUNDED; ecpay: ")
-    assert printed(stage) == ["  ✓ 2c2p: REFUNDED"]
+    assert list_printed_lines(stage) == ["  ✓ 2c2p: REFUNDED"]
 
 
-async def test_a_bug_of_the_demo_is_no_step_that_went_otherwise(stage: DemoStage) -> None:
+async def test_a_bug_in_the_demo_is_not_reported_as_a_failed_step(stage: DemoStage) -> None:
     async def buggy(_: DemoStage) -> str:
         raise AttributeError("no such thing")
 
     with pytest.raises(AttributeError):
-        await together(stage, "a bug", {"one": buggy})
+        await together(stage, "a bug", {"first": buggy})

@@ -36,9 +36,9 @@ async def port() -> AsyncIterator[int]:
 def describe(folder: Path, port: int) -> None:
     """Write the files of a running sandbox."""
     side = {"api_key": "sk_test_$(id)'\"", "callback_secret": "whsec_a+b/c="}
-    told = {"api_url": f"http://127.0.0.1:{port}/v1", "merchants": [{"test": side}]}
+    description = {"api_url": f"http://127.0.0.1:{port}/v1", "merchants": [{"test": side}]}
     folder.mkdir()
-    (folder / "dev.json").write_text(json.dumps(told))
+    (folder / "dev.json").write_text(json.dumps(description))
 
 
 async def shell(text: str, var_dir: Path) -> tuple[int, str, str]:
@@ -53,7 +53,7 @@ async def shell(text: str, var_dir: Path) -> tuple[int, str, str]:
     return process.returncode or 0, out.decode(), err.decode()
 
 
-async def test_a_shell_evaluates_the_settings_of_the_sandbox_whatever_they_contain(
+async def test_a_shell_can_evaluate_the_settings_whatever_they_contain(
     tmp_path: Path, port: int
 ) -> None:
     folder = tmp_path / "it's a $HOME"

@@ -59,22 +59,22 @@ async def operate(world: SandboxInstallation, operation: Any) -> Any:
 async def methods(world: SandboxInstallation) -> list[list[tuple[str, str]]]:
     """Return the labels and kinds of each merchant's methods, in order."""
     ids = [merchant["id"] for merchant in world.kept["merchants"]]
-    listed = [
+    method_lists = [
         await operate(world, ListPaymentMethods(merchant_id=merchant_id)) for merchant_id in ids
     ]
-    return [[(method.label, method.kind) for method in methods] for methods in listed]
+    return [[(method.label, method.kind) for method in methods] for methods in method_lists]
 
 
 async def accounts(world: SandboxInstallation) -> list[tuple[int, str, str]]:
-    found = [
+    live_accounts = [
         account
         for account in await operate(world, ListAccounts())
         if account.provider != "gateway_contract" and account.livemode
     ]
-    return [(account.id, account.provider, account.base_url) for account in found]
+    return [(account.id, account.provider, account.base_url) for account in live_accounts]
 
 
-def test_the_ports_are_those_that_the_pages_name(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_ports_match_the_documentation(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("PORT_BASE", raising=False)
     ports = Ports.from_environment()
     assert ports.all == (8080, 8081, 8082, 8083, 8084, 8545, 8546, 8547, 8088, 8089, 8090)
@@ -84,58 +84,61 @@ def test_the_ports_are_those_that_the_pages_name(monkeypatch: pytest.MonkeyPatch
     assert ports.all == tuple(range(9000, 9011))
 
 
-async def test_both_merchants_take_payments_at_every_gateway_the_simulator_first(
+async def test_both_merchants_have_every_gateway_with_the_simulator_first(
     prepare: Prepare,
 ) -> None:
     world = await prepare(9000)
     assert await methods(world) == [FIAT, FIAT]
-    found = await accounts(world)
-    assert [provider for _, provider, _ in found] == PROVIDERS
-    assert [url for _, _, url in found] == [
+    installed_accounts = await accounts(world)
+    assert [provider for _, provider, _ in installed_accounts] == PROVIDERS
+    assert [url for _, _, url in installed_accounts] == [
         f"http://127.0.0.1:{port}" for port in (9001, 9008, 9009, 9010)
     ]
-    shown = world.description()["gateways"]
-    assert shown == {provider: {"url": url} for _, provider, url in found[1:]}
+    gateways = world.description()["gateways"]
+    assert gateways == {provider: {"url": url} for _, provider, url in installed_accounts[1:]}
 
 
-async def test_a_later_start_finds_accounts_and_keys_and_moves_them_to_its_ports(
+async def test_a_restart_preserves_accounts_and_keys_and_updates_the_ports(
     prepare: Prepare, tmp_path: Path
 ) -> None:
     first = await prepare(9000)
-    before, kept = await accounts(first), json.loads((tmp_path / "sandbox.json").read_text())
+    before, stored_before = (
+        await accounts(first),
+        json.loads((tmp_path / "sandbox.json").read_text()),
+    )
     second = await prepare(9100)
     after = await accounts(second)
     assert [account[:2] for account in after] == [account[:2] for account in before]
     assert [url for _, _, url in after] == [
         f"http://127.0.0.1:{port}" for port in (9101, 9108, 9109, 9110)
     ]
-    now = json.loads((tmp_path / "sandbox.json").read_text())
-    assert now["gateways"] == kept["gateways"]
+    stored_after = json.loads((tmp_path / "sandbox.json").read_text())
+    assert stored_after["gateways"] == stored_before["gateways"]
     assert await methods(second) == [FIAT, FIAT]
 
 
-async def test_a_sandbox_of_an_older_version_gets_the_gateways_and_gives_back(
+async def test_an_upgraded_sandbox_gets_new_gateways_and_automatic_refunds(
     prepare: Prepare, tmp_path: Path, database_url: str
 ) -> None:
     world = await prepare(9000)
     merchant_id = world.kept["merchants"][0]["id"]
     await operate(world, SetMerchantProfile(merchant_id=merchant_id, auto_refund=False))
     path = tmp_path / "sandbox.json"
-    kept = json.loads(path.read_text())
-    path.write_text(json.dumps({name: kept[name] for name in kept if name != "gateways"}))
+    document = json.loads(path.read_text())
+    path.write_text(json.dumps({name: document[name] for name in document if name != "gateways"}))
     again = await prepare(9000)
     assert await methods(again) == [[*FIAT, *FIAT[2:]]] * 2
     assert (await operate(again, ShowMerchant(merchant_id=merchant_id))).auto_refund
     await operate(again, SetMerchantProfile(merchant_id=merchant_id, auto_refund=False))
-    third = await prepare(9000)  # what an owner decides since then stays
+    third = await prepare(9000)  # later decisions of the owner are preserved
     assert not (await operate(third, ShowMerchant(merchant_id=merchant_id))).auto_refund
 
 
-async def test_there_is_an_operator_of_each_role_and_a_second_admin_whose_tokens_stay(
+async def test_each_role_and_a_second_admin_has_an_operator_with_a_stable_token(
     prepare: Prepare,
 ) -> None:
-    shown = (await prepare(9000)).description()
-    operators = shown["operators"]
+    description = (await prepare(9000)).description()
+    operators = description["operators"]
     assert [(operator["name"], operator["role"]) for operator in operators] == [
         ("dev", "admin"),
         ("dev-admin", "admin"),
@@ -143,12 +146,12 @@ async def test_there_is_an_operator_of_each_role_and_a_second_admin_whose_tokens
         ("dev-support", "support"),
         ("dev-viewer", "viewer"),
     ]
-    assert operators[0]["token"] == shown["operator_token"]
+    assert operators[0]["token"] == description["operator_token"]
     assert len({operator["token"] for operator in operators}) == len(operators)
     assert (await prepare(9000)).description()["operators"] == operators
 
 
-async def test_the_first_merchant_has_a_test_key_that_stays(prepare: Prepare) -> None:
+async def test_the_first_merchant_has_a_stable_test_key(prepare: Prepare) -> None:
     [test] = [
         merchant["test"]
         for merchant in (await prepare(9000)).kept["merchants"]
@@ -165,7 +168,7 @@ async def test_the_first_merchant_has_a_test_key_that_stays(prepare: Prepare) ->
     ]
 
 
-async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alone(
+async def test_each_sandbox_generates_its_own_private_secrets(
     prepare: Prepare, tmp_path: Path
 ) -> None:
     world = await prepare(9000)
@@ -177,8 +180,8 @@ async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alon
         if name != "merchant_id" and "public" not in name
     ]
     assert len(secrets) == len(set(secrets)) == 9
-    shown = json.dumps(world.description()) + repr(world) + repr(world.gateway_children())
-    assert not [secret for secret in secrets if secret in shown]
+    text = json.dumps(world.description()) + repr(world) + repr(world.gateway_children())
+    assert not [secret for secret in secrets if secret in text]
     assert [child.name for child in world.gateway_children()] == PROVIDERS[1:]
     assert not [
         secret
@@ -189,7 +192,7 @@ async def test_secrets_are_made_anew_for_every_sandbox_and_are_their_owners_alon
 
 
 @pytest.mark.parametrize("base", ["abc", "-1", "0", "65526", "1.5", "99999999999999999999"])
-def test_a_bad_base_of_the_ports_is_one_line(
+def test_an_invalid_port_base_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], base: str
 ) -> None:
     monkeypatch.setenv("PORT_BASE", base)
@@ -200,7 +203,7 @@ def test_a_bad_base_of_the_ports_is_one_line(
 
 
 @pytest.mark.parametrize("scale", ["abc", "0", "-1", "nan", "inf"])
-def test_a_bad_scale_of_time_is_one_line(
+def test_an_invalid_time_scale_is_reported_in_one_line(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], scale: str
 ) -> None:
     monkeypatch.setenv("SIM_TIME_SCALE", scale)
@@ -210,12 +213,12 @@ def test_a_bad_scale_of_time_is_one_line(
     )
 
 
-async def test_people_of_the_first_merchant_are_invited_anew_at_every_start(
+async def test_the_members_of_the_first_merchant_get_new_invitations_at_every_start(
     prepare: Any,
 ) -> None:
     links = [(await prepare(9000)).description()["portal"] for _ in range(2)]
-    for shown in links:
-        assert set(shown) == {"url", "developer", "finance"}
-        assert shown["developer"].startswith(f"{shown['url']}/link/")
-        assert shown["url"].startswith("http://localhost:")
+    for portal in links:
+        assert set(portal) == {"url", "developer", "finance"}
+        assert portal["developer"].startswith(f"{portal['url']}/link/")
+        assert portal["url"].startswith("http://localhost:")
     assert links[0]["finance"] != links[1]["finance"]

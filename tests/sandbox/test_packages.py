@@ -11,7 +11,7 @@ from payintent_sandbox.packages import build_packages
 pytestmark = pytest.mark.slow
 
 
-def test_the_wheels_are_built_once_and_replace_those_of_another_version(
+def test_the_wheels_are_built_once_and_replace_wheels_of_another_version(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(sys, "prefix", str(tmp_path))

@@ -25,7 +25,7 @@ import sys, threading
 from pathlib import Path
 from payintent_sandbox.postgres import Postgres
 server = Postgres(Path(sys.argv[1]), durable=False)
-starter = threading.Thread(target=server.start)  # the thread ends, the server must not
+starter = threading.Thread(target=server.start)  # the server must survive the end of the thread
 starter.start()
 starter.join()
 print(server.url(), flush=True)
@@ -34,9 +34,9 @@ sys.stdin.read()
 
 
 @pytest.fixture(scope="module")
-def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def prepared_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder whose data was created once. Tests copy it, because initdb is slow."""
-    var = tmp_path_factory.mktemp("made")
+    var = tmp_path_factory.mktemp("prepared")
     server = Postgres(var / "data", durable=False)
     server.start()
     server.stop()
@@ -44,9 +44,9 @@ def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture
-def data_dir(made: Path, tmp_path: Path) -> Path:
+def data_dir(prepared_folder: Path, tmp_path: Path) -> Path:
     var = tmp_path / "var"
-    subprocess.run(["cp", "-a", str(made), str(var)], check=True)
+    subprocess.run(["cp", "-a", str(prepared_folder), str(var)], check=True)
     return var / "data"
 
 
@@ -57,7 +57,7 @@ def server(data_dir: Path) -> Iterator[Postgres]:
     server.stop()
 
 
-def ask(url: str, query: str) -> object:
+def query_value(url: str, query: str) -> object:
     async def answer() -> object:
         connection = await asyncpg.connect(url)
         try:
@@ -72,7 +72,7 @@ def server_pid(data_dir: Path) -> int:
     return int((data_dir / "postmaster.pid").read_text().split()[0])
 
 
-def await_end(pid: int) -> None:
+def wait_until_ended(pid: int) -> None:
     """Wait until a process that is not our child has ended, even if it is a zombie."""
     deadline = time.monotonic() + PATIENCE_S
     while time.monotonic() < deadline:
@@ -101,20 +101,23 @@ def another_process(data_dir: Path) -> Iterator[tuple[subprocess.Popen[str], str
             parent.kill()
 
 
-def test_it_starts_from_nothing_and_keeps_its_secrets_to_itself(tmp_path: Path) -> None:
+def test_a_first_start_creates_a_private_password_protected_server(tmp_path: Path) -> None:
     server = Postgres(tmp_path / "var" / "data", durable=True)
     try:
         url = server.start()
 
-        assert ask(url, "SELECT 1") == 1
-        assert ask(url, "SELECT current_database() || ' ' || current_user") == "payintent payintent"
-        assert ask(url, "SHOW fsync") == "on"
-        assert ask(url, "SHOW ssl") == "off"
-        assert ask(url, "SHOW unix_socket_directories") == ""
-        assert ask(url, "SHOW listen_addresses") == "127.0.0.1"
-        assert ask(url, "SHOW server_encoding") == "UTF8"
+        assert query_value(url, "SELECT 1") == 1
+        assert (
+            query_value(url, "SELECT current_database() || ' ' || current_user")
+            == "payintent payintent"
+        )
+        assert query_value(url, "SHOW fsync") == "on"
+        assert query_value(url, "SHOW ssl") == "off"
+        assert query_value(url, "SHOW unix_socket_directories") == ""
+        assert query_value(url, "SHOW listen_addresses") == "127.0.0.1"
+        assert query_value(url, "SHOW server_encoding") == "UTF8"
         methods = "SELECT string_agg(DISTINCT auth_method, ',') FROM pg_hba_file_rules"
-        assert ask(url, methods) == "scram-sha-256"
+        assert query_value(url, methods) == "scram-sha-256"
     finally:
         server.stop()
     modes = {path.name: path.stat().st_mode & 0o777 for path in (tmp_path / "var").iterdir()}
@@ -122,26 +125,26 @@ def test_it_starts_from_nothing_and_keeps_its_secrets_to_itself(tmp_path: Path) 
 
 
 def test_a_second_start_keeps_the_data(server: Postgres) -> None:
-    ask(server.start(), "CREATE TABLE kept AS SELECT 42 AS answer")
+    query_value(server.start(), "CREATE TABLE kept AS SELECT 42 AS answer")
     server.stop()
 
-    assert ask(server.start(), "SELECT answer FROM kept") == 42
+    assert query_value(server.start(), "SELECT answer FROM kept") == 42
 
 
-def test_it_gives_the_url_of_any_database(server: Postgres) -> None:
+def test_the_url_can_be_for_any_database(server: Postgres) -> None:
     server.start()
 
-    assert ask(server.url("postgres"), "SELECT current_database()") == "postgres"
+    assert query_value(server.url("postgres"), "SELECT current_database()") == "postgres"
 
 
 def test_a_wrong_password_is_refused(server: Postgres) -> None:
     address = server.start().partition("@")[2]
 
     with pytest.raises(asyncpg.InvalidPasswordError):
-        ask(f"postgresql://payintent:guessed@{address}", "SELECT 1")
+        query_value(f"postgresql://payintent:guessed@{address}", "SELECT 1")
 
 
-def test_a_stop_is_clean_and_may_be_repeated(server: Postgres, data_dir: Path) -> None:
+def test_a_stop_is_clean_and_can_be_repeated(server: Postgres, data_dir: Path) -> None:
     server.start()
     assert server.alive()
 
@@ -168,17 +171,17 @@ def test_a_stop_does_not_wait_for_idle_connections(server: Postgres) -> None:
     assert asyncio.run(stop_while_connected(server.start())) < 5
 
 
-def test_it_notices_a_server_that_died_and_starts_another(server: Postgres, data_dir: Path) -> None:
+def test_a_killed_server_is_detected_and_can_be_restarted(server: Postgres, data_dir: Path) -> None:
     server.start()
     os.kill(server_pid(data_dir), signal.SIGKILL)
     deadline = time.monotonic() + PATIENCE_S
     while server.alive():
         assert time.monotonic() < deadline
 
-    assert ask(server.start(), "SELECT 1") == 1
+    assert query_value(server.start(), "SELECT 1") == 1
 
 
-def test_data_in_use_by_a_living_process_is_refused_and_left_alone(
+def test_data_in_use_by_a_running_process_is_refused_and_unchanged(
     server: Postgres, data_dir: Path
 ) -> None:
     url = server.start()
@@ -186,32 +189,32 @@ def test_data_in_use_by_a_living_process_is_refused_and_left_alone(
     with pytest.raises(PostgresError, match="in use by another process"):
         Postgres(data_dir).start()
 
-    assert ask(url, "SELECT 1") == 1
+    assert query_value(url, "SELECT 1") == 1
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the death signal is Linux's")
 def test_the_server_ends_when_its_parent_is_killed(data_dir: Path) -> None:
     with another_process(data_dir) as (parent, url):
-        assert ask(url, "SELECT 1") == 1
+        assert query_value(url, "SELECT 1") == 1
         pid = server_pid(data_dir)
         parent.kill()
-        await_end(pid)
+        wait_until_ended(pid)
 
 
-def test_a_ctrl_c_for_the_foreground_does_not_reach_the_server(data_dir: Path) -> None:
+def test_ctrl_c_does_not_reach_the_server(data_dir: Path) -> None:
     with another_process(data_dir) as (parent, url):
         assert os.getpgid(server_pid(data_dir)) != os.getpgid(parent.pid)
-        assert ask(url, "SELECT 1") == 1
+        assert query_value(url, "SELECT 1") == 1
 
 
-def test_a_server_that_outlived_its_parent_is_ended_first(server: Postgres, data_dir: Path) -> None:
-    # Started by hand with the words of the class: its folder has no living owner.
+def test_an_orphaned_server_is_stopped_first(server: Postgres, data_dir: Path) -> None:
+    # Start it with the class's command, so that its folder has no running owner.
     first = Postgres(data_dir, durable=False)
     first.start()
     line = Path(f"/proc/{server_pid(data_dir)}/cmdline").read_bytes().decode().split("\0")[:-1]
     first.stop()
     command = [*_launcher(first._bin_dir, data_dir), *line]
-    outliver = subprocess.Popen(command, cwd="/", stderr=subprocess.DEVNULL)
+    orphan = subprocess.Popen(command, cwd="/", stderr=subprocess.DEVNULL)
     try:
         deadline = time.monotonic() + PATIENCE_S
         ready = data_dir / "postmaster.pid"
@@ -219,15 +222,15 @@ def test_a_server_that_outlived_its_parent_is_ended_first(server: Postgres, data
             assert time.monotonic() < deadline
             time.sleep(0.02)
 
-        assert ask(server.start(), "SELECT 1") == 1
-        assert outliver.wait(PATIENCE_S) == 0
+        assert query_value(server.start(), "SELECT 1") == 1
+        assert orphan.wait(PATIENCE_S) == 0
     finally:
-        outliver.kill()
-        outliver.wait()
+        orphan.kill()
+        orphan.wait()
 
 
-def test_a_stale_pid_file_does_not_block(server: Postgres, data_dir: Path) -> None:
-    # The worst kind: the process id is by now that of another program of the same user.
+def test_a_stale_pid_file_does_not_prevent_a_start(server: Postgres, data_dir: Path) -> None:
+    # The worst case: another program of the same user now has this process id.
     owner = data_dir.stat()
     stranger = subprocess.Popen(["sleep", "60"], user=owner.st_uid, group=owner.st_gid)
     try:
@@ -235,39 +238,41 @@ def test_a_stale_pid_file_does_not_block(server: Postgres, data_dir: Path) -> No
         stale.write_text(f"{stranger.pid}\n{data_dir}\n1\n1\n\n127.0.0.1\n0 0\nready   \n")
         os.chown(stale, owner.st_uid, owner.st_gid)
 
-        assert ask(server.start(), "SELECT 1") == 1
+        assert query_value(server.start(), "SELECT 1") == 1
         assert stranger.poll() is None
     finally:
         stranger.kill()
         stranger.wait()
 
 
-def test_an_unfinished_initdb_is_begun_again(tmp_path: Path) -> None:
+def test_an_unfinished_initdb_is_repeated(tmp_path: Path) -> None:
     (tmp_path / "data").mkdir()
     (tmp_path / "data.new").mkdir()
     (tmp_path / "data.new" / "PG_VERSION").write_text("18\n")
     server = Postgres(tmp_path / "data", durable=False)
     try:
-        assert ask(server.start(), "SELECT 1") == 1
+        assert query_value(server.start(), "SELECT 1") == 1
     finally:
         server.stop()
 
 
-def test_data_of_another_version_is_refused_naming_both(server: Postgres, data_dir: Path) -> None:
+def test_data_of_another_version_is_refused_with_both_versions(
+    server: Postgres, data_dir: Path
+) -> None:
     (data_dir / "PG_VERSION").write_text("11\n")
 
     with pytest.raises(PostgresError, match=r"requires PostgreSQL 11, .* \(PostgreSQL\) \d\d"):
         server.start()
 
 
-def test_a_lost_password_is_refused_by_name(server: Postgres, data_dir: Path) -> None:
+def test_a_missing_password_file_is_reported(server: Postgres, data_dir: Path) -> None:
     (data_dir.parent / "postgres.password").unlink()
 
     with pytest.raises(PostgresError, match=r"postgres\.password is lost"):
         server.start()
 
 
-def test_a_start_that_fails_shows_the_end_of_the_log(server: Postgres, data_dir: Path) -> None:
+def test_a_failed_start_shows_the_end_of_the_log(server: Postgres, data_dir: Path) -> None:
     with (data_dir / "postgresql.conf").open("a") as settings:
         settings.write("nonsense = 1\n")
 
@@ -277,8 +282,10 @@ def test_a_start_that_fails_shows_the_end_of_the_log(server: Postgres, data_dir:
 
 
 @pytest.mark.skipif(os.geteuid() != 0, reason="only root gives the server to another user")
-def test_it_runs_below_a_folder_that_is_roots_alone(capfd: pytest.CaptureFixture[str]) -> None:
-    closed = Path(tempfile.mkdtemp())  # 0700, of root
+def test_the_server_runs_below_a_folder_that_only_root_can_read(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    closed = Path(tempfile.mkdtemp())  # owned by root, with mode 0700
     wheel = Path(Postgres(closed / "data")._bin_dir)
     programs = closed / "programs"
     shutil.copytree(wheel.parents[1], programs / wheel.parents[1].name, symlinks=True)
@@ -288,7 +295,7 @@ def test_it_runs_below_a_folder_that_is_roots_alone(capfd: pytest.CaptureFixture
     bin_dir = programs / wheel.relative_to(wheel.parents[2])
     server = Postgres(closed / "var" / "data", bin_dir=bin_dir, durable=False)
     try:
-        assert ask(server.start(), "SELECT 1") == 1
+        assert query_value(server.start(), "SELECT 1") == 1
         status = Path(f"/proc/{server_pid(closed / 'var' / 'data')}/status").read_text()
         assert "CapEff:\t0000000000000004" in status  # CAP_DAC_READ_SEARCH
         assert "\nUid:\t0" not in status

@@ -52,9 +52,9 @@ _WRONG_DELIVERIES = """
 
 
 async def _seed(service: Service, count: int = PAYMENTS) -> list[int]:
-    done: list[int] = []
-    await seed(service, count, DAYS, done.append)
-    return done
+    batch_sizes: list[int] = []
+    await seed(service, count, DAYS, batch_sizes.append)
+    return batch_sizes
 
 
 @pytest.fixture
@@ -66,7 +66,7 @@ async def seeded(settings: Settings) -> Any:
     await service.close()
 
 
-async def test_a_seeded_history_is_what_the_service_would_have_written(
+async def test_a_seeded_history_looks_as_if_the_service_had_written_it(
     seeded: Service, settings: Settings
 ) -> None:
     raw = await asyncpg.connect(settings.database_url)
@@ -90,11 +90,11 @@ async def test_a_seeded_history_is_what_the_service_would_have_written(
 async def _check_ids(raw: asyncpg.Connection) -> None:
     now = datetime.now(UTC)
     for table, timed in _IDS.items():
-        made = [row["id"] for row in await raw.fetch(f"SELECT id FROM {table}")]
-        assert made, table
+        row_ids = [row["id"] for row in await raw.fetch(f"SELECT id FROM {table}")]
+        assert row_ids, table
         if timed:
-            assert {(item.version, item.variant) for item in made} == {(7, RFC_4122)}, table
-            times = [datetime.fromtimestamp(ids.get_unix_ms(item) / 1000, UTC) for item in made]
+            assert {(item.version, item.variant) for item in row_ids} == {(7, RFC_4122)}, table
+            times = [datetime.fromtimestamp(ids.get_unix_ms(item) / 1000, UTC) for item in row_ids]
             assert now - timedelta(days=DAYS, minutes=1) < min(times), table
             assert max(times) < now + timedelta(minutes=1), table
     created = await raw.fetch("SELECT id, created_at FROM payment")
@@ -107,26 +107,26 @@ async def _check_events(service: Service, raw: asyncpg.Connection) -> None:
     events = await raw.fetch(
         "SELECT e.* FROM event e JOIN payment p ON p.id = e.payment_id WHERE refunded_amount = 0"
     )
-    ended = "SELECT count(*) FROM payment WHERE status NOT IN ('PENDING', 'PROCESSING')"
-    assert await raw.fetchval(ended) == await raw.fetchval("SELECT count(*) FROM event")
-    found = await payment_store.get_batch(
+    ended_count = "SELECT count(*) FROM payment WHERE status NOT IN ('PENDING', 'PROCESSING')"
+    assert await raw.fetchval(ended_count) == await raw.fetchval("SELECT count(*) FROM event")
+    batch = await payment_store.get_batch(
         service.database, [event["payment_id"] for event in events]
     )
-    for event, seen in zip(events, found, strict=True):
-        assert seen is not None
+    for event, stored in zip(events, batch, strict=True):
+        assert stored is not None
         kind, at = EventType(event["type"]), event["occurred_at"]
-        assert event["body"] == make_event_body(seen.payment, seen.session, kind, at)
+        assert event["body"] == make_event_body(stored.payment, stored.session, kind, at)
 
 
 async def _check_shown(service: Service, raw: asyncpg.Connection) -> None:
     one_each = await raw.fetch("SELECT DISTINCT ON (status) id, status FROM payment")
     for row in one_each:
-        asked = ShowPayment(payment_id=ids.format_id(ids.PAYMENT, row["id"]))
-        shown = await service.run_operation(asked, Actor("test", "it is shown"))
-        assert shown["status"] == row["status"]
+        show_payment = ShowPayment(payment_id=ids.format_id(ids.PAYMENT, row["id"]))
+        payment = await service.run_operation(show_payment, Actor("test", "show a payment"))
+        assert payment["status"] == row["status"]
 
 
-async def test_a_second_history_is_of_the_same_merchants(
+async def test_a_second_history_uses_the_same_merchants(
     seeded: Service, settings: Settings
 ) -> None:
     count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM payment) AS p"
@@ -138,7 +138,7 @@ async def test_a_second_history_is_of_the_same_merchants(
     assert (after["m"], after["p"]) == (before["m"], before["p"] + 10)
 
 
-async def test_nothing_is_made_up_outside_a_sandbox(settings: Settings) -> None:
+async def test_no_history_is_seeded_outside_a_sandbox(settings: Settings) -> None:
     service = await open_service(settings.model_copy(update={"sandbox": False}))
     with pytest.raises(NotASandboxError):
         await _seed(service, 10)
@@ -148,16 +148,16 @@ async def test_nothing_is_made_up_outside_a_sandbox(settings: Settings) -> None:
     await service.close()
 
 
-def test_the_command_says_how_far_it_is_and_is_refused_outside_a_sandbox(
+def test_the_command_prints_its_progress_and_is_refused_outside_a_sandbox(
     settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    said = Terminal(settings, monkeypatch).run("seed", "--payments", "100")
-    assert (said.status, "100 of 100" in said.err) == (0, True), said
-    assert said.out.startswith("wrote 100 payments over 90 days in ")
+    result = Terminal(settings, monkeypatch).run("seed", "--payments", "100")
+    assert (result.status, "100 of 100" in result.err) == (0, True), result
+    assert result.out.startswith("wrote 100 payments over 90 days in ")
     outside = settings.model_copy(update={"sandbox": False})
-    said = Terminal(outside, monkeypatch).run("seed", "--payments", "100")
-    assert (said.status, said.out) == (1, ""), said
-    assert "not a sandbox" in said.err
+    result = Terminal(outside, monkeypatch).run("seed", "--payments", "100")
+    assert (result.status, result.out) == (1, ""), result
+    assert "not a sandbox" in result.err
     assert asyncio.run(_count(settings)) == 100
 
 

@@ -43,7 +43,7 @@ def block(evm: Evm, name: str) -> int:
     return int(evm.ask("eth_getBlockByNumber", name, False)["number"], 16)
 
 
-def test_it_starts_on_a_port_of_its_own_and_is_the_chain_that_was_asked_for(
+def test_a_chain_starts_on_a_free_port_with_the_requested_chain_id(
     anvil: Binary, tmp_path: Path
 ) -> None:
     chain = Anvil(612_055, log=tmp_path / "log", binary=anvil)
@@ -58,12 +58,10 @@ def test_it_starts_on_a_port_of_its_own_and_is_the_chain_that_was_asked_for(
         _ = chain.url
 
 
-def test_a_second_start_finds_the_same_blocks_money_and_receipts(
-    anvil: Binary, tmp_path: Path
-) -> None:
+def test_a_restart_preserves_blocks_balances_and_receipts(anvil: Binary, tmp_path: Path) -> None:
     chain = Anvil(1, log=tmp_path / "log", folder=tmp_path / "chain", binary=anvil)
 
-    def seen(evm: Evm) -> list[object]:
+    def read_chain(evm: Evm) -> list[object]:
         blocks = [evm.ask("eth_getBlockByNumber", hex(number), True) for number in range(3)]
         tx_hash = blocks[1]["transactions"][0]["hash"]
         receipt = evm.ask("eth_getTransactionReceipt", tx_hash)
@@ -72,14 +70,12 @@ def test_a_second_start_finds_the_same_blocks_money_and_receipts(
     with running(chain) as evm:
         for value in (1, 2):
             evm.send(evm.accounts[0], evm.accounts[1], value=value)
-        before = seen(evm)
+        before = read_chain(evm)
     with running(chain, free_port_base()) as evm:
-        assert seen(evm) == before
+        assert read_chain(evm) == before
 
 
-def test_a_state_that_a_killed_chain_left_half_written_is_put_aside(
-    anvil: Binary, tmp_path: Path
-) -> None:
+def test_a_partly_written_state_is_set_aside(anvil: Binary, tmp_path: Path) -> None:
     folder = tmp_path / "chain"
     folder.mkdir()
     (folder / "state.json").write_text('{"block":{"numb')
@@ -90,7 +86,7 @@ def test_a_state_that_a_killed_chain_left_half_written_is_put_aside(
     assert (folder / "state.broken").read_text() == '{"block":{"numb'
 
 
-def test_a_taken_port_is_told_in_one_line(anvil: Binary, tmp_path: Path) -> None:
+def test_an_occupied_port_is_reported_in_one_line(anvil: Binary, tmp_path: Path) -> None:
     first = Anvil(1, log=tmp_path / "first", binary=anvil)
     with running(first):
         port = int(first.url.rpartition(":")[2])
@@ -102,18 +98,18 @@ def test_a_taken_port_is_told_in_one_line(anvil: Binary, tmp_path: Path) -> None
         assert first.alive()
 
 
-def test_it_keeps_logs_of_its_last_blocks_or_of_all(anvil: Binary, tmp_path: Path) -> None:
-    for blocks_kept, is_kept in ((256, False), (None, True)):
+def test_the_number_of_retained_blocks_can_be_limited(anvil: Binary, tmp_path: Path) -> None:
+    for blocks_kept, is_available in ((256, False), (None, True)):
         chain = Anvil(1, log=tmp_path / "log", binary=anvil, blocks_kept=blocks_kept)
         with running(chain) as evm:
             evm.send(evm.accounts[0], evm.accounts[1], value=1)
             evm.ask("anvil_mine", hex(300))
             transactions = evm.ask("eth_getBlockByNumber", "0x1", False)["transactions"]
             receipt = evm.ask("eth_getTransactionReceipt", transactions[0]) if transactions else 0
-            assert bool(receipt) == is_kept
+            assert bool(receipt) == is_available
 
 
-def test_it_writes_nothing_into_its_users_home(
+def test_the_chain_does_not_write_to_the_home_folder(
     anvil: Binary, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("HOME", str(tmp_path / "home"))
@@ -124,7 +120,7 @@ def test_it_writes_nothing_into_its_users_home(
         assert list((tmp_path / "home").iterdir()) == []
 
 
-def test_it_ends_with_whoever_started_it(anvil: Binary, tmp_path: Path) -> None:
+def test_the_chain_ends_with_its_parent_process(anvil: Binary, tmp_path: Path) -> None:
     words = [sys.executable, "-c", _PARENT, str(tmp_path / "log")]
     with subprocess.Popen(
         words, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, start_new_session=True
@@ -147,19 +143,19 @@ def pid_of(port: int) -> int:
     return 0
 
 
-def test_a_supervisor_starts_it_again_on_its_port(anvil: Binary, tmp_path: Path) -> None:
+def test_a_supervisor_restarts_a_killed_chain_on_its_port(anvil: Binary, tmp_path: Path) -> None:
     port = free_port_base()
     url = f"http://127.0.0.1:{port}"
     words = supervised_command(network_id=56, port=port, folder=tmp_path / "chain")
     children = ProcessSupervisor([ChildProcess("bsc", words, {})], tmp_path / "logs")
 
-    async def until(is_so: Callable[[], bool]) -> None:
-        await asyncio.to_thread(wait_until_true, is_so)
+    async def until(condition: Callable[[], bool]) -> None:
+        await asyncio.to_thread(wait_until_true, condition)
 
-    async def story() -> None:
+    async def restart_chain() -> None:
         await children.start()
         stop = asyncio.Event()
-        keeper = asyncio.create_task(children.supervise(stop))
+        supervision = asyncio.create_task(children.supervise(stop))
         try:
             await until(lambda: answers(url, 56))
             killed = pid_of(port)
@@ -167,9 +163,9 @@ def test_a_supervisor_starts_it_again_on_its_port(anvil: Binary, tmp_path: Path)
             await until(lambda: pid_of(port) not in (0, killed) and answers(url, 56))
         finally:
             stop.set()
-            await keeper
+            await supervision
             await children.stop()
 
-    asyncio.run(story())
+    asyncio.run(restart_chain())
     assert not answers(url, 56)
     assert (tmp_path / "chain" / "state.json").exists()

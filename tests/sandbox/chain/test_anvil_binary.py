@@ -29,14 +29,14 @@ from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
 
-LOOK_S = 0.02
+POLL_S = 0.02
 
 
-def put(folder: Path, says: str, status: int = 0) -> Path:
+def create_program(folder: Path, output: str, status: int = 0) -> Path:
     """Create a program that prints this version."""
     folder.mkdir(parents=True, exist_ok=True)
     program = folder / "anvil"
-    program.write_text(f"#!/bin/sh\necho '{says}'\nexit {status}\n")
+    program.write_text(f"#!/bin/sh\necho '{output}'\nexit {status}\n")
     program.chmod(0o755)
     return program
 
@@ -56,27 +56,27 @@ def tool_folder(tmp_path: Path) -> Path:
     return tmp_path / "tools" / "anvil"
 
 
-def test_the_one_on_path_comes_first(path: Path, tool_folder: Path) -> None:
-    put(tool_folder, "anvil Version: 1.7.1")
-    on_path = put(path, "anvil Version: 1.9.0-stable")
+def test_the_binary_on_path_comes_first(path: Path, tool_folder: Path) -> None:
+    create_program(tool_folder, "anvil Version: 1.7.1")
+    on_path = create_program(path, "anvil Version: 1.9.0-stable")
 
-    found = find(tool_folder)
+    binary = find(tool_folder)
 
-    assert found == Binary(on_path, "1.9.0", "PATH")
+    assert binary == Binary(on_path, "1.9.0", "PATH")
     assert describe() == f"anvil 1.9.0 from PATH ({on_path})"
 
 
 @pytest.mark.parametrize(
-    ("says", "status"), [("anvil Version: 1.6.9", 0), ("1.7.1", 1), ("a carpenter's tool", 0)]
+    ("output", "status"), [("anvil Version: 1.6.9", 0), ("1.7.1", 1), ("a carpenter's tool", 0)]
 )
-def test_one_on_path_that_is_too_old_or_none_is_passed_over(
-    path: Path, tool_folder: Path, says: str, status: int
+def test_an_outdated_or_broken_binary_on_path_is_skipped(
+    path: Path, tool_folder: Path, output: str, status: int
 ) -> None:
-    put(path, says, status)
+    create_program(path, output, status)
     assert find(tool_folder) is None
 
-    kept = put(tool_folder, "anvil Version: 1.7.1")
-    assert ensure(tool_folder) == Binary(kept, "1.7.1", "the tool folder")
+    program = create_program(tool_folder, "anvil Version: 1.7.1")
+    assert ensure(tool_folder) == Binary(program, "1.7.1", "the tool folder")
 
 
 @pytest.mark.parametrize(
@@ -90,26 +90,26 @@ def test_one_on_path_that_is_too_old_or_none_is_passed_over(
         ("Plan9", "x86_64", (2, 41), "Plan9"),
     ],
 )
-def test_a_machine_that_cannot_run_it_is_told_so(
+def test_an_unsupported_machine_is_reported_with_the_reason(
     system: str, machine: str, glibc: tuple[int, ...], word: str
 ) -> None:
-    said = unsupported_reason(system, machine, glibc)
+    reason = unsupported_reason(system, machine, glibc)
 
-    assert bool(said) == bool(word)
-    assert word in said
-    assert len(said.splitlines()) <= 1
+    assert bool(reason) == bool(word)
+    assert word in reason
+    assert len(reason.splitlines()) <= 1
 
 
 class Mirror(BaseHTTPRequestHandler):
     """A registry with a different anvil package, which at first returns errors."""
 
-    troubles = 0
+    errors_left = 0
     requested: list[str]
 
     def do_GET(self) -> None:
         self.requested.append(self.path)
-        if type(self).troubles:
-            type(self).troubles -= 1
+        if type(self).errors_left:
+            type(self).errors_left -= 1
             self._answer(503, b"{}")
         elif self.path.endswith(".tgz"):
             self._answer(200, _forged())
@@ -122,8 +122,8 @@ class Mirror(BaseHTTPRequestHandler):
     def _about(self) -> dict[str, object]:
         name, version = "@foundry-rs/anvil-linux-amd64", anvil_binary.VERSION
         digest = b64encode(hashlib.sha512(_forged()).digest()).decode()
-        where = f"http://127.0.0.1:{self.server.server_address[1]}/anvil.tgz"
-        dist = {"tarball": where, "integrity": f"sha512-{digest}"}
+        url = f"http://127.0.0.1:{self.server.server_address[1]}/anvil.tgz"
+        dist = {"tarball": url, "integrity": f"sha512-{digest}"}
         manifest = {"name": name, "version": version, "dist": dist}
         return {"name": name, "dist-tags": {"latest": version}, "versions": {version: manifest}}
 
@@ -137,14 +137,14 @@ class Mirror(BaseHTTPRequestHandler):
 @cache
 def _forged() -> bytes:
     """Create an archive once, because its digest depends on the time."""
-    said = io.BytesIO()
-    with tarfile.open(fileobj=said, mode="w:gz") as tar:
+    content = io.BytesIO()
+    with tarfile.open(fileobj=content, mode="w:gz") as tar:
         about = json.dumps({"name": "forged", "version": anvil_binary.VERSION}).encode()
         for name, body in (("bin/anvil", b"#!/bin/sh\n"), ("package.json", about)):
             member = tarfile.TarInfo(f"package/{name}")
             member.size = len(body)
             tar.addfile(member, io.BytesIO(body))
-    return said.getvalue()
+    return content.getvalue()
 
 
 @pytest.fixture
@@ -158,51 +158,53 @@ def hurried(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, path: Path) -> pyte
 
 @pytest.fixture
 def mirror(hurried: pytest.MonkeyPatch) -> Iterator[type[Mirror]]:
-    served = type("Served", (Mirror,), {"requested": []})
-    server = ThreadingHTTPServer(("127.0.0.1", 0), served)
+    handler = type("Served", (Mirror,), {"requested": []})
+    server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
     hurried.setenv("npm_config_registry", f"http://127.0.0.1:{server.server_address[1]}/")
-    thread = threading.Thread(target=server.serve_forever, args=[LOOK_S])
+    thread = threading.Thread(target=server.serve_forever, args=[POLL_S])
     thread.start()
-    yield served
+    yield handler
     server.shutdown()
     thread.join()
     server.server_close()
 
 
-def left(tool_folder: Path) -> set[str]:
+def list_leftovers(tool_folder: Path) -> set[str]:
     return {path.name for path in tool_folder.parent.iterdir()} - {f"{tool_folder.name}.lock"}
 
 
 @pytest.mark.usefixtures("hurried")
-def test_without_a_network_it_says_so_in_one_line_and_leaves_nothing(tool_folder: Path) -> None:
+def test_without_a_network_the_fetch_fails_in_one_line_and_leaves_no_files(
+    tool_folder: Path,
+) -> None:
     with pytest.raises(AnvilError) as caught:
         ensure(tool_folder)
 
     assert "cannot be fetched (npm: code ECONNREFUSED)" in str(caught.value)
     assert len(str(caught.value).splitlines()) == 1
-    assert left(tool_folder) == set()
+    assert list_leftovers(tool_folder) == set()
 
 
-def test_other_bytes_than_the_pinned_ones_are_refused_even_if_the_registry_vouches(
+def test_a_package_that_does_not_match_the_pinned_digest_is_refused(
     mirror: type[Mirror], tool_folder: Path
 ) -> None:
     with pytest.raises(AnvilError, match="does not match the pinned digest"):
         ensure(tool_folder)
 
     assert mirror.requested[-1].endswith(".tgz")
-    assert left(tool_folder) == set()
+    assert list_leftovers(tool_folder) == set()
 
 
-def test_a_registry_in_trouble_is_asked_again(mirror: type[Mirror], tool_folder: Path) -> None:
-    mirror.troubles = 1
+def test_a_registry_error_is_retried(mirror: type[Mirror], tool_folder: Path) -> None:
+    mirror.errors_left = 1
 
     with pytest.raises(AnvilError, match="does not match the pinned digest"):
         ensure(tool_folder)
 
-    assert mirror.troubles == 0
+    assert mirror.errors_left == 0
 
 
-def is_waited_for(lock: Path) -> bool:
+def has_waiter(lock: Path) -> bool:
     """Return whether a process waits for a lock, according to the kernel's list."""
     end = f":{lock.stat().st_ino}"
     waiting = [line.split() for line in Path("/proc/locks").read_text().splitlines()]
@@ -210,22 +212,22 @@ def is_waited_for(lock: Path) -> bool:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_whoever_waits_for_another_fetch_takes_what_that_brought(tool_folder: Path) -> None:
+def test_a_process_that_waits_for_a_concurrent_fetch_uses_its_result(tool_folder: Path) -> None:
     tool_folder.parent.mkdir(parents=True)
     lock = tool_folder.with_name(f"{tool_folder.name}.lock")
-    with lock.open("w") as held, ThreadPoolExecutor(1) as pool:
-        fcntl.flock(held, fcntl.LOCK_EX)
+    with lock.open("w") as lock_file, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(lock_file, fcntl.LOCK_EX)
         waiting = pool.submit(ensure, tool_folder)
-        wait_until_true(lambda: is_waited_for(lock))
-        brought = put(tool_folder.with_name("made"), "anvil Version: 1.7.1").parent
-        brought.rename(tool_folder)
-        fcntl.flock(held, fcntl.LOCK_UN)
-        found = waiting.result()
+        wait_until_true(lambda: has_waiter(lock))
+        fetched = create_program(tool_folder.with_name("fetched"), "anvil Version: 1.7.1").parent
+        fetched.rename(tool_folder)
+        fcntl.flock(lock_file, fcntl.LOCK_UN)
+        binary = waiting.result()
 
-    assert found.path == tool_folder / "anvil"
+    assert binary.path == tool_folder / "anvil"
 
 
-def test_npm_learns_certificates_and_proxies_but_no_secret(
+def test_npm_receives_certificates_and_proxies_but_no_secrets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.delenv("NODE_EXTRA_CA_CERTS", raising=False)
@@ -233,14 +235,14 @@ def test_npm_learns_certificates_and_proxies_but_no_secret(
     monkeypatch.setenv("https_proxy", "http://proxy.test:3128")
     monkeypatch.setenv("PAYINTENT_PEPPER", "secret")
 
-    given = anvil_binary.npm_environment()
+    environment = anvil_binary.npm_environment()
 
-    assert given["NODE_EXTRA_CA_CERTS"] == "/etc/our-authority.pem"
-    assert given["https_proxy"] == "http://proxy.test:3128"
-    assert "PAYINTENT_PEPPER" not in given
+    assert environment["NODE_EXTRA_CA_CERTS"] == "/etc/our-authority.pem"
+    assert environment["https_proxy"] == "http://proxy.test:3128"
+    assert "PAYINTENT_PEPPER" not in environment
 
 
-def test_a_folder_that_cannot_be_written_is_told_in_one_line(path: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable_is_reported_in_one_line(path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(AnvilError, match="cannot be stored") as caught:

@@ -67,7 +67,7 @@ def balance(evm: Evm, token: PlannedToken, owner: str) -> int:
     return contract(evm, PLAIN_TOKEN, token.address).call("balanceOf", owner)
 
 
-def test_the_buyer_pays_in_every_token_with_a_key_that_no_chain_holds(
+def test_the_buyer_can_pay_in_every_token_with_a_key_unknown_to_the_node(
     evm: Evm, plan: ChainPlan
 ) -> None:
     from eth_account import Account
@@ -114,7 +114,7 @@ def sign_and_send(
     assert receipt["status"] == "0x1"
 
 
-def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(
+def test_the_refunder_is_unlocked_funded_and_approved_for_refunds(
     evm: Evm, plan: ChainPlan
 ) -> None:
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
@@ -123,13 +123,13 @@ def test_the_refunder_is_unlocked_has_money_and_may_spend_it_at_once(
 
     for token in deployment.tokens:
         before = balance(evm, token, buyer.address)
-        given = (bill, uuid4().bytes, token.address, buyer.address, 7)
+        arguments = (bill, uuid4().bytes, token.address, buyer.address, 7)
         value = 7 if token.native else 0
-        gateway.send(deployment.refunder, "refund", *given, value=value)
+        gateway.send(deployment.refunder, "refund", *arguments, value=value)
         assert balance(evm, token, buyer.address) == before + 7
 
 
-def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: ChainPlan) -> None:
+def test_the_description_contains_everything_that_a_tester_needs(evm: Evm, plan: ChainPlan) -> None:
     deployment, buyer = asyncio.run(prepare(evm.url, plan))
 
     description = describe(evm.url, deployment, buyer)
@@ -146,42 +146,44 @@ def test_it_is_described_for_whoever_tries_it(evm: Evm, plan: ChainPlan) -> None
 
 
 @pytest.mark.parametrize("plan", [PLANS["native"]])
-def test_a_chain_that_lost_its_contract_is_noticed(
+def test_a_lost_contract_or_a_different_chain_is_detected(
     evm: Evm, plan: ChainPlan, anvil: Binary, tmp_path: Path
 ) -> None:
-    async def stands(url: str, deployment: Deployment) -> bool:
+    async def check_deployed(url: str, deployment: Deployment) -> bool:
         async with open_chain(url) as chain:
             return await is_deployed(chain, deployment)
 
     deployment, _ = asyncio.run(prepare(evm.url, plan))
-    places = [deployment.contract_address, deployment.token("USDT").address]
-    for place in places:
+    addresses = [deployment.contract_address, deployment.token("USDT").address]
+    for address in addresses:
         with evm.revert_afterwards():
-            evm.ask("anvil_setCode", place, "0x")
-            assert not asyncio.run(stands(evm.url, deployment))
-    assert asyncio.run(stands(evm.url, deployment))
-    assert not asyncio.run(stands(evm.url, replace(deployment, genesis_hash="0x" + 64 * "0")))
-    assert not asyncio.run(stands(evm.url, replace(deployment, network_id=56)))
-    younger = Anvil(plan.network_id, log=tmp_path / "younger", binary=anvil)
+            evm.ask("anvil_setCode", address, "0x")
+            assert not asyncio.run(check_deployed(evm.url, deployment))
+    assert asyncio.run(check_deployed(evm.url, deployment))
+    assert not asyncio.run(
+        check_deployed(evm.url, replace(deployment, genesis_hash="0x" + 64 * "0"))
+    )
+    assert not asyncio.run(check_deployed(evm.url, replace(deployment, network_id=56)))
+    newer = Anvil(plan.network_id, log=tmp_path / "younger", binary=anvil)
     try:
-        assert not asyncio.run(stands(younger.start(), deployment))
+        assert not asyncio.run(check_deployed(newer.start(), deployment))
     finally:
-        younger.stop()
+        newer.stop()
 
 
 @pytest.mark.parametrize("plan", [PLANS["bsc"]])
-def test_nothing_is_deployed_on_another_chain(evm: Evm, plan: ChainPlan) -> None:
-    async def mistaken() -> None:
+def test_contracts_are_not_deployed_to_a_different_chain(evm: Evm, plan: ChainPlan) -> None:
+    async def deploy_wrong_plan() -> None:
         async with open_chain(evm.url) as chain:
             await deploy(chain, PLANS["ethereum"])
 
     with pytest.raises(DevChainError, match="is chain 56, not 1"):
-        asyncio.run(mistaken())
+        asyncio.run(deploy_wrong_plan())
     assert int(evm.ask("eth_blockNumber"), 16) == 0
 
 
 @pytest.mark.parametrize("plan", [PLANS["bsc"]])
-def test_a_transaction_that_fails_is_told_with_its_reason(evm: Evm, plan: ChainPlan) -> None:
+def test_a_failed_transaction_is_reported_with_its_reason(evm: Evm, plan: ChainPlan) -> None:
     async def fail() -> None:
         async with open_chain(evm.url) as chain:
             deployment = await deploy(chain, plan)
@@ -193,7 +195,7 @@ def test_a_transaction_that_fails_is_told_with_its_reason(evm: Evm, plan: ChainP
         asyncio.run(fail())
 
 
-def test_a_chain_that_is_away_is_told_in_one_line() -> None:
+def test_an_unreachable_chain_is_reported_in_one_line() -> None:
     async def ask() -> None:
         async with open_chain(f"http://127.0.0.1:{free_port()}") as chain:
             await chain.ask("eth_chainId")

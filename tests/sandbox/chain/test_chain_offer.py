@@ -56,18 +56,18 @@ class Ground:
     async def start(self) -> DevChain:
         """Start the chains and register one with the service; return it as registered."""
         await self.dev_chains.start(asyncio.Event())
-        return await self.take(await self.dev_chains.make_ready(SLUG))
+        return await self.register(await self.dev_chains.make_ready(SLUG))
 
-    async def take(self, chain: DevChain) -> DevChain:
-        taken = await self.offer.take(self.dev_chains, chain, [self.world.merchant_id])
+    async def register(self, chain: DevChain) -> DevChain:
+        registered = await self.offer.take(self.dev_chains, chain, [self.world.merchant_id])
         await chain_watch_store.mark_watched(self.world.database, SLUG, 0, WATCHED_S)
-        return taken
+        return registered
 
     @property
     def offer(self) -> ChainRegistration:
         return ChainRegistration(self.world.service, ACTOR)
 
-    async def look(self, chain: DevChain, blocks: int = 5) -> ChainCursor:
+    async def mine_and_read(self, chain: DevChain, blocks: int = 5) -> ChainCursor:
         """Mine and read some blocks; return the position of the chain's cursor."""
         async with open_chain(chain.url) as rpc:
             await rpc.ask("anvil_mine", hex(blocks))
@@ -84,15 +84,15 @@ class Ground:
         return cursor
 
     async def cursor(self) -> ChainCursor:
-        found = await chain_store.get_cursor(self.world.database, SLUG)
-        assert found is not None
-        return found
+        stored_cursor = await chain_store.get_cursor(self.world.database, SLUG)
+        assert stored_cursor is not None
+        return stored_cursor
 
     async def view(self) -> ChainView:
         [view] = [chain for chain in await self.world.perform(ListChains()) if chain.slug == SLUG]
         return view
 
-    async def offered(self) -> list[tuple[int, str]]:
+    async def list_methods(self) -> list[tuple[int, str]]:
         """List the merchant's usable methods on the chain, as account and token."""
         methods = await self.world.perform(ListPaymentMethods(merchant_id=self.world.merchant_id))
         return [
@@ -114,15 +114,15 @@ async def ground(world: World, anvil: Binary, tmp_path: Path) -> AsyncIterator[G
     await dev_chains.stop()
 
 
-async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
+async def test_a_chain_is_registered_once_and_found_again_after_a_restart(ground: Ground) -> None:
     first = await ground.start()
     view = await ground.view()
     [contract], [factory] = view.contracts, view.factories
     assert (contract.current, contract.deployed_block) == (True, first.deployment.deployed_block)
     assert view.public_rpc_urls == [first.url]
     assert {token.symbol: token.enabled for token in view.tokens} == {"USDT": True, "USDC": True}
-    assert await ground.offered() == _tokens_of(contract.account_id, factory.account_id)
-    read = await ground.look(first)
+    assert await ground.list_methods() == _tokens_of(contract.account_id, factory.account_id)
+    cursor_before = await ground.mine_and_read(first)
 
     await ground.dev_chains.stop()
     again = await ground.start()
@@ -130,12 +130,12 @@ async def test_a_chain_is_offered_once_and_found_again(ground: Ground) -> None:
     assert again.instance != first.instance
     assert (again.deployment, again.buyer) == (first.deployment, first.buyer)
     assert (await ground.view()).contracts == view.contracts
-    assert await ground.offered() == _tokens_of(contract.account_id, factory.account_id)
+    assert await ground.list_methods() == _tokens_of(contract.account_id, factory.account_id)
     cursor = await ground.cursor()
-    assert (cursor.block, cursor.hash) == (read.block, read.hash)
+    assert (cursor.block, cursor.hash) == (cursor_before.block, cursor_before.hash)
 
 
-async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
+async def test_refunds_are_sent_by_the_funded_account(
     ground: Ground,
 ) -> None:
     chain = await ground.start()
@@ -153,12 +153,12 @@ async def test_refunds_are_sent_by_the_account_that_has_the_money_for_them(
     await signers[SLUG].close()
 
 
-async def test_a_chain_that_lost_everything_is_made_ready_anew_and_read_from_there(
+async def test_a_chain_that_lost_its_state_is_set_up_again_and_read_from_its_start(
     ground: Ground,
 ) -> None:
     first = await ground.start()
     before = await ground.view()
-    await ground.look(first, 40)
+    await ground.mine_and_read(first, 40)
     await ground.dev_chains.stop()
     (ground.folder / "state.json").unlink()
 
@@ -170,16 +170,16 @@ async def test_a_chain_that_lost_everything_is_made_ready_anew_and_read_from_the
         assert await rpc.number("eth_getBalance", again.buyer.address, "latest") > 0
     cursor = await ground.cursor()
     assert (cursor.block, cursor.hash) == (0, None)
-    assert (await ground.view()).contracts == before.contracts, "its address is the same"
-    assert (await ground.look(again)).halted is None
+    assert (await ground.view()).contracts == before.contracts, "the contract has the same address"
+    assert (await ground.mine_and_read(again)).halted is None
 
 
-async def test_a_chain_that_is_younger_than_what_was_read_is_read_again(ground: Ground) -> None:
+async def test_a_chain_restored_from_an_older_state_is_read_again(ground: Ground) -> None:
     first = await ground.start()
-    await ground.look(first)
+    await ground.mine_and_read(first)
     await ground.dev_chains.stop()
     older = shutil.copy(ground.folder / "state.json", ground.var_dir / "older.json")
-    await ground.look(await ground.start(), 20)
+    await ground.mine_and_read(await ground.start(), 20)
     await ground.dev_chains.stop()
     shutil.copy(older, ground.folder / "state.json")
 
@@ -188,29 +188,29 @@ async def test_a_chain_that_is_younger_than_what_was_read_is_read_again(ground: 
     assert again.deployment == first.deployment
     cursor = await ground.cursor()
     assert (cursor.block, cursor.hash) == (0, None)
-    assert (await ground.look(again, 30)).halted is None
+    assert (await ground.mine_and_read(again, 30)).halted is None
 
 
-async def test_another_contract_takes_the_place_of_the_one_that_is_gone(ground: Ground) -> None:
+async def test_a_new_contract_replaces_a_lost_contract(ground: Ground) -> None:
     first = await ground.start()
     [old] = (await ground.view()).contracts
-    await ground.look(first)
+    await ground.mine_and_read(first)
 
-    moved = await ground.take(await ground.dev_chains.make_ready(SLUG, anew=True))
+    moved = await ground.register(await ground.dev_chains.make_ready(SLUG, anew=True))
 
     gone, new = sorted((await ground.view()).contracts, key=lambda contract: contract.account_id)
     assert (gone.account_id, gone.current, new.current) == (old.account_id, False, True)
     assert new.address == parse_address(moved.deployment.contract_address)
     factory = next(item for item in (await ground.view()).factories if item.current)
-    assert await ground.offered() == _tokens_of(new.account_id, factory.account_id)
+    assert await ground.list_methods() == _tokens_of(new.account_id, factory.account_id)
     assert moved.buyer == first.buyer
 
 
-async def test_a_retired_contract_never_comes_back(ground: Ground) -> None:
+async def test_a_retired_contract_is_not_used_again(ground: Ground) -> None:
     first = await ground.start()
-    await ground.take(await ground.dev_chains.make_ready(SLUG, anew=True))
+    await ground.register(await ground.dev_chains.make_ready(SLUG, anew=True))
     await ground.dev_chains.stop()
-    (ground.folder / "state.json").unlink()  # the next one is where the first one was
+    (ground.folder / "state.json").unlink()  # the next contract gets the address of the first
 
     again = await ground.start()
 
@@ -220,7 +220,7 @@ async def test_a_retired_contract_never_comes_back(ground: Ground) -> None:
     assert current != parse_address(first.deployment.contract_address)
 
 
-async def test_a_merchants_own_contract_that_stands_is_left_alone(ground: Ground) -> None:
+async def test_a_merchants_own_contract_is_not_changed(ground: Ground) -> None:
     first = await ground.start()
     own = AddContract(
         chain=SLUG,
@@ -229,26 +229,26 @@ async def test_a_merchants_own_contract_that_stands_is_left_alone(ground: Ground
         deployed_block=1,
         merchant_id=ground.world.merchant_id,
     )
-    added = await ground.world.perform(own)
-    await ground.take(first)
+    added_contract = await ground.world.perform(own)
+    await ground.register(first)
     current = [row.account_id for row in (await ground.view()).contracts if row.current]
-    assert added.account_id in current
+    assert added_contract.account_id in current
     assert len(current) == 2
 
 
-async def test_two_do_not_run_the_chains_of_one_folder(ground: Ground) -> None:
+async def test_only_one_process_can_run_the_chains_of_a_folder(ground: Ground) -> None:
     await ground.start()
     base = free_port_base()
     env = {"VAR_DIR": str(ground.var_dir), "PORT_BASE": str(base)}
-    for word, said in (("up", "already running"), ("down", "belong to `make dev`")):
-        done = CliRunner().invoke(app, [word], env=env)
-        assert done.exit_code == 1
-        assert said in done.stderr
+    for command, message in (("up", "already running"), ("down", "belong to `make dev`")):
+        result = CliRunner().invoke(app, [command], env=env)
+        assert result.exit_code == 1
+        assert message in result.stderr
     with pytest.raises(ChainsBusyError, match="in use"):
         await DevChains(ground.var_dir, [base, base + 1, base + 2]).start(asyncio.Event())
 
 
-async def test_who_is_told_to_stop_before_they_are_awake_stops(ground: Ground) -> None:
+async def test_a_stop_before_the_chains_respond_ends_the_start(ground: Ground) -> None:
     stop = asyncio.Event()
     stop.set()
     await ground.dev_chains.start(stop)

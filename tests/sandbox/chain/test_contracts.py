@@ -13,7 +13,7 @@ WORD = 64  # hex digits
 
 
 @given(st.binary(min_size=16, max_size=16), st.integers(0, 2**256 - 1), st.integers(0, 2**64))
-def test_a_call_is_its_selector_and_a_word_for_each_argument(
+def test_call_data_is_the_selector_and_a_word_for_each_argument(
     uuid: bytes, amount: int, deadline: int
 ) -> None:
     data = load(GATEWAY).call_data("pay", uuid, TOKEN, amount, deadline)
@@ -21,7 +21,7 @@ def test_a_call_is_its_selector_and_a_word_for_each_argument(
     assert data == "0x37c76321" + "".join([*words, f"{amount:064x}", f"{deadline:064x}"])
 
 
-def test_a_deployment_is_the_byte_code_and_the_constructors_arguments() -> None:
+def test_creation_code_is_the_bytecode_and_the_constructor_arguments() -> None:
     contract = load(GATEWAY)
     data = contract.creation_code(RECEIVER, [TOKEN, RECEIVER], [1, 2])
     arguments = bytes.fromhex(data.removeprefix(contract.bytecode))
@@ -29,7 +29,7 @@ def test_a_deployment_is_the_byte_code_and_the_constructors_arguments() -> None:
     assert eth_abi.decode(types, arguments) == (RECEIVER, (TOKEN, RECEIVER), (1, 2))
 
 
-def test_arguments_that_the_abi_does_not_have_are_refused() -> None:
+def test_arguments_that_do_not_match_the_abi_are_refused() -> None:
     for amount in (-1, 2**256):
         with pytest.raises(eth_abi.exceptions.EncodingError):
             load(PLAIN_TOKEN).call_data("mint", RECEIVER, amount)
@@ -37,6 +37,6 @@ def test_arguments_that_the_abi_does_not_have_are_refused() -> None:
         load(PLAIN_TOKEN).call_data("burn", RECEIVER)
 
 
-def test_a_function_is_found_by_its_whole_name() -> None:
+def test_a_function_is_found_by_its_exact_name() -> None:
     assert load(GATEWAY).selector("pay") == "0x37c76321"
     assert load(GATEWAY).selector("is_paid") == "0x4fbb4143"

@@ -36,7 +36,7 @@ class Terminal:
 
     def up(self) -> str:
         """Start the chains with the real command, which exits and leaves them running."""
-        done = subprocess.run(
+        result = subprocess.run(
             [sys.executable, "-m", "payintent", "devchain", "up"],
             env=os.environ | {"VAR_DIR": str(self.var_dir), "PORT_BASE": str(self.base)},
             capture_output=True,
@@ -44,18 +44,18 @@ class Terminal:
             timeout=TIMEOUT_S,
             check=False,
         )
-        assert (done.returncode, done.stderr) == (0, "")
-        return done.stdout
+        assert (result.returncode, result.stderr) == (0, "")
+        return result.stdout
 
     def good(self, *words: object) -> str:
-        done = self.run(*words)
-        assert (done.exit_code, done.stderr) == (0, "")
-        return done.stdout
+        result = self.run(*words)
+        assert (result.exit_code, result.stderr) == (0, "")
+        return result.stdout
 
     def bad(self, *words: object) -> str:
-        done = self.run(*words)
-        assert done.exit_code == 1, done.output
-        [line] = done.stderr.splitlines()
+        result = self.run(*words)
+        assert result.exit_code == 1, result.output
+        [line] = result.stderr.splitlines()
         return line.removeprefix("payintent devchain: ")
 
     def chains(self) -> dict[str, Any]:
@@ -73,16 +73,16 @@ def block(evm: Evm, tag: str = "latest") -> dict[str, Any]:
     return evm.ask("eth_getBlockByNumber", tag, False)
 
 
-def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal: Terminal) -> None:
+def test_the_chains_run_without_the_sandbox_and_preserve_their_state(terminal: Terminal) -> None:
     from eth_account import Account
 
-    said = terminal.up()
+    output = terminal.up()
     chains = terminal.chains()
     assert stat.S_IMODE((terminal.var_dir / "devchain.json").stat().st_mode) == 0o600
     assert list(chains) == ["ethereum", "bsc", "native"]
     ports = [int(chain["rpc_url"].rpartition(":")[2]) for chain in chains.values()]
     assert ports == [terminal.base + 5, terminal.base + 6, terminal.base + 7]
-    assert not any(chain["buyer"]["private_key"] in said for chain in chains.values())
+    assert not any(chain["buyer"]["private_key"] in output for chain in chains.values())
     assert "already running" in terminal.bad("up")
 
     evm = Evm(chains["bsc"]["rpc_url"])
@@ -112,7 +112,7 @@ def test_the_chains_run_alone_are_played_with_and_keep_what_is_on_them(terminal:
     evm.close()
 
 
-def test_what_cannot_be_done_is_said_in_one_line(tmp_path: Path) -> None:
+def test_errors_of_the_commands_are_reported_in_one_line(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path / "var")
     assert terminal.good("down") == "no chains are running\n"
     assert terminal.bad("mine", "moon") == "the chains are ethereum, bsc, native"

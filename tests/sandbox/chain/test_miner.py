@@ -12,17 +12,17 @@ from payintent_sandbox.chains.miner import FINAL_DEPTH, Miner
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
 
 
-class Waiting:
+class ServiceState:
     """Whether the service needs blocks, and the number of restores."""
 
     def __init__(self) -> None:
         self.busy = False
-        self.returns = 0
+        self.restores = 0
 
 
 @pytest.fixture
-def waiting() -> Waiting:
-    return Waiting()
+def service() -> ServiceState:
+    return ServiceState()
 
 
 @pytest.fixture
@@ -34,39 +34,41 @@ async def chain(anvil: Binary, tmp_path: Path) -> AsyncIterator[DevChainRpc]:
 
 
 @pytest.fixture
-async def miner(chain: DevChainRpc, waiting: Waiting) -> Miner:
-    async def busy() -> bool:
-        return waiting.busy
+async def miner(chain: DevChainRpc, service: ServiceState) -> Miner:
+    async def is_busy() -> bool:
+        return service.busy
 
-    async def back() -> str:
-        waiting.returns += 1
+    async def restore() -> str:
+        service.restores += 1
         return await instance(chain)
 
-    return Miner(chain, await instance(chain), busy, back)
+    return Miner(chain, await instance(chain), is_busy, restore)
 
 
 async def head(chain: DevChainRpc, tag: str = "latest") -> int:
     return int((await chain.ask("eth_getBlockByNumber", tag, False))["number"], 16)
 
 
-async def test_nobody_waits_and_nothing_is_made(miner: Miner, chain: DevChainRpc) -> None:
+async def test_no_block_is_mined_if_the_service_does_not_wait(
+    miner: Miner, chain: DevChainRpc
+) -> None:
     for _ in range(3):
         await miner.mine_once()
     assert await head(chain) == 0
 
 
-async def test_while_the_service_waits_each_beat_makes_a_block(
-    miner: Miner, chain: DevChainRpc, waiting: Waiting
+async def test_each_step_mines_a_block_while_the_service_waits(
+    miner: Miner, chain: DevChainRpc, service: ServiceState
 ) -> None:
-    waiting.busy = True
+    service.busy = True
     for _ in range(3):
         await miner.mine_once()
-    waiting.busy = False
+    service.busy = False
     await miner.mine_once()
     assert await head(chain) == 3
 
 
-async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
+async def test_blocks_are_mined_until_a_transaction_is_final(
     miner: Miner, chain: DevChainRpc
 ) -> None:
     await chain.ask("anvil_mine", "0x5")
@@ -78,32 +80,30 @@ async def test_a_transaction_of_anybody_is_made_final_and_then_it_is_quiet(
     assert await head(chain, "finalized") == mined
 
 
-async def test_another_instance_of_the_chain_is_looked_after_once(
-    miner: Miner, waiting: Waiting
+async def test_a_new_instance_of_the_chain_is_restored_once(
+    miner: Miner, service: ServiceState
 ) -> None:
     await miner.mine_once()
-    assert waiting.returns == 0
-    miner.instance_id = "the one before"
+    assert service.restores == 0
+    miner.instance_id = "previous-instance"
     await miner.mine_once()
     await miner.mine_once()
-    assert waiting.returns == 1
+    assert service.restores == 1
 
 
-async def test_a_chain_that_could_not_be_helped_is_tried_again(
-    miner: Miner, chain: DevChainRpc
-) -> None:
-    tried = 0
+async def test_a_failed_restore_is_retried(miner: Miner, chain: DevChainRpc) -> None:
+    attempts = 0
 
-    async def back() -> str:
-        nonlocal tried
-        tried += 1
-        if tried == 1:
-            raise DevChainError("it is away again")
+    async def restore() -> str:
+        nonlocal attempts
+        attempts += 1
+        if attempts == 1:
+            raise DevChainError("the chain is unreachable")
         return await instance(chain)
 
-    miner.instance_id, miner.restore = "the one before", back
+    miner.instance_id, miner.restore = "previous-instance", restore
     with pytest.raises(DevChainError):
         await miner.mine_once()
     await miner.mine_once()
     await miner.mine_once()
-    assert tried == 2
+    assert attempts == 2

@@ -13,7 +13,7 @@ pytestmark = pytest.mark.full
 
 ORDER = 0xFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFFEBAAEDCE6AF48A03BBFD25E8CD0364141
 ADDRESS = bytes.fromhex("5fbdb2315678afecb367f032d93f642f64180aa3")
-#: The example of EIP-155: what is signed, with a key of 0x46 alone, and what that must give.
+#: The transaction of EIP-155's example, which is signed with a key of repeated 0x46 bytes.
 EXAMPLE = {
     "nonce": 9,
     "gasPrice": 20 * 10**9,
@@ -36,7 +36,7 @@ def library() -> None:
     sign(EXAMPLE, f"0x{32 * '46'}")
 
 
-def test_the_example_of_eip_155_is_signed_to_the_byte() -> None:
+def test_the_signature_matches_the_example_of_eip_155() -> None:
     assert sign(EXAMPLE, f"0x{32 * '46'}") == EXAMPLE_SIGNED
 
 
@@ -48,7 +48,7 @@ def test_the_example_of_eip_155_is_signed_to_the_byte() -> None:
     data=st.binary(max_size=300),
     chain_id=st.sampled_from([1, 56, 612_055]),
 )
-def test_a_signed_transaction_is_the_keys_owners_and_says_what_was_signed(
+def test_a_signed_transaction_has_the_right_sender_and_content(
     nonce: int, price: int, value: int, data: bytes, chain_id: int
 ) -> None:
     from eth_account import Account
@@ -67,15 +67,15 @@ def test_a_signed_transaction_is_the_keys_owners_and_says_what_was_signed(
     raw = sign(transaction, key)
 
     assert Account.recover_transaction(raw) == Account.from_key(key).address
-    *said, v, _, _ = rlp.decode(bytes.fromhex(raw[2:]))
-    numbers = [int.from_bytes(said[place]) for place in (0, 1, 2, 4)]
+    *fields, v, _, _ = rlp.decode(bytes.fromhex(raw[2:]))
+    numbers = [int.from_bytes(fields[index]) for index in (0, 1, 2, 4)]
     assert numbers == [nonce, price, 300_000, value]
-    assert (said[3], said[5]) == (ADDRESS, data)
+    assert (fields[3], fields[5]) == (ADDRESS, data)
     assert (int.from_bytes(v) - 35) // 2 == chain_id
 
 
 @pytest.mark.parametrize("key", [1, ORDER - 1])
-def test_the_smallest_and_the_largest_key_sign_too(key: int) -> None:
+def test_the_smallest_and_the_largest_key_can_sign(key: int) -> None:
     from eth_account import Account
 
     raw = sign(EXAMPLE, f"0x{key:064x}")

@@ -23,7 +23,7 @@ from payintent_sandbox.emulators.ecpay.model import Account
 from tests.sandbox.simulator.running import PATIENCE_S, until_true
 from tests.support.http_server import clean_up
 
-#: ECPay's own, public test merchant; the other is invented.
+#: ECPay's public test merchant, and an invented merchant.
 ACCOUNT = Account("3002607", "pwFHCqoQZGmho4w6", "EkRm7iFT261dpevs", "59997889")
 OTHER = Account("2000132", "5294y06JbISpM5x9", "v77hoKGq4kWxNNIS", "25938511")
 APPROVED = "4311951111111111"
@@ -128,9 +128,9 @@ class Buyer:
     async def bring(self, fields: dict[str, str]) -> str:
         """Post an order; return the page."""
         page = await self.call("/Cashier/AioCheckOut/V5", fields)
-        found = re.search(r'action="(/pay/[0-9a-f]+)"', page)
-        if found:
-            self._pages[fields["MerchantTradeNo"]] = found[1]
+        match = re.search(r'action="(/pay/[0-9a-f]+)"', page)
+        if match:
+            self._pages[fields["MerchantTradeNo"]] = match[1]
         return page
 
     async def trade(self, trade_no: str) -> Any:
@@ -167,15 +167,15 @@ class Shop:
         fields = {name: value for name, value in (usual | changes).items() if value is not None}
         return signed(fields, account)
 
-    async def ordered(self, **changes: str | None) -> dict[str, str]:
+    async def place_order(self, **changes: str | None) -> dict[str, str]:
         order = self.order(**changes)
         page = await self.buyer.bring(order)
         assert "Card number" in page, page
         return order
 
-    async def paid(self, card: str = APPROVED, **changes: str | None) -> dict[str, str]:
+    async def pay_order(self, card: str = APPROVED, **changes: str | None) -> dict[str, str]:
         """Place and pay an order; return the response to an inquiry."""
-        order = await self.ordered(**changes)
+        order = await self.place_order(**changes)
         await self.buyer.pay(order["MerchantTradeNo"], card)
         return await self.inquire(order["MerchantTradeNo"])
 
@@ -191,9 +191,9 @@ class Shop:
         return dict(parse_qsl(text, keep_blank_values=True))
 
     async def act(self, trade: dict[str, str], action: str, amount: int) -> dict[str, str]:
-        named = {name: trade[name] for name in ("MerchantTradeNo", "TradeNo")}
+        trade_fields = {name: trade[name] for name in ("MerchantTradeNo", "TradeNo")}
         text = await self.ask(
-            "/CreditDetail/DoAction", Action=action, TotalAmount=str(amount), **named
+            "/CreditDetail/DoAction", Action=action, TotalAmount=str(amount), **trade_fields
         )
         return dict(parse_qsl(text, keep_blank_values=True))
 

@@ -21,14 +21,14 @@ PUBLISHED = {
 PUBLISHED_MAC = "6C51C9E6888DE861FD62FB1DD17029FC742634498FD813DC43D4243B5685B840"
 
 
-def test_the_check_value_is_the_published_one() -> None:
+def test_the_check_value_matches_ecpays_published_example() -> None:
     value = checkmac.compute(PUBLISHED.items(), ACCOUNT.hash_key, ACCOUNT.hash_iv)
     assert value == PUBLISHED_MAC
     assert mac(PUBLISHED) == PUBLISHED_MAC
 
 
 async def test_an_order_within_the_limits_shows_the_card_page(shop: Shop) -> None:
-    await shop.ordered(
+    await shop.place_order(
         TradeDesc="x" * 200,
         ItemName="雪" * 400,
         MerchantTradeNo="aA1".ljust(20, "0"),
@@ -68,7 +68,7 @@ async def test_an_order_within_the_limits_shows_the_card_page(shop: Shop) -> Non
         ("Surprise", "1"),
     ],
 )
-async def test_an_order_beyond_a_limit_is_refused(
+async def test_an_invalid_order_is_refused_with_the_name_of_the_field(
     shop: Shop, field: str, value: str | None
 ) -> None:
     page = await shop.buyer.bring(shop.order(**{field: value}))
@@ -94,8 +94,8 @@ async def test_the_two_urls_must_differ(shop: Shop) -> None:
     assert "ReturnURL and OrderResultURL must differ" in page
 
 
-async def test_a_number_is_used_up_by_its_first_order(shop: Shop) -> None:
-    order = await shop.ordered()
+async def test_an_order_number_can_be_used_once_per_merchant(shop: Shop) -> None:
+    order = await shop.place_order()
     assert "10300028" in await shop.buyer.bring(order)
     again = shop.order(MerchantTradeNo=order["MerchantTradeNo"], TotalAmount="2")
     assert "10300028" in await shop.buyer.bring(again)

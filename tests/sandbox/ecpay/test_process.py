@@ -20,11 +20,11 @@ ACCOUNTS = json.dumps([ONE])
 
 
 def environment(**changes: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SIM_")}
-    return {name: kept[name] for name in kept if name != "ECPAY_ACCOUNTS"} | changes
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("SIM_")}
+    return {name: variables[name] for name in variables if name != "ECPAY_ACCOUNTS"} | changes
 
 
-def test_the_command_serves_until_it_is_told_to_stop() -> None:
+def test_the_command_serves_until_it_is_stopped() -> None:
     port = free_port()
     process = subprocess.Popen(
         [*COMMAND, "--port", str(port), "--host", "127.0.0.1"],
@@ -49,7 +49,7 @@ def test_the_command_serves_until_it_is_told_to_stop() -> None:
         {"ECPAY_ACCOUNTS": ACCOUNTS, "SIM_TIME_SCALE": "0"},
     ],
 )
-def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
+def test_invalid_settings_end_the_command_with_a_reason_and_no_secrets(
     variables: dict[str, str],
 ) -> None:
     process = subprocess.run(
@@ -60,7 +60,7 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
     assert "verysecret" not in process.stderr
 
 
-def test_the_emulator_imports_nothing_of_the_service() -> None:
+def test_the_emulator_does_not_import_the_service() -> None:
     script = (
         "import sys, payintent_sandbox.emulators.ecpay.__main__\n"
         "print(*(name for name in sys.modules if name.startswith('payintent')))"

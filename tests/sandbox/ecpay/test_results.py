@@ -20,8 +20,8 @@ from tests.sandbox.ecpay.running import (
 BACK = "https://shop.example/return?x=1"
 
 
-async def test_a_paid_order_is_told_and_found_in_the_same_words(shop: Shop) -> None:
-    trade = await shop.paid(CustomField1="abc")
+async def test_a_paid_order_has_the_same_fields_in_notice_and_inquiry(shop: Shop) -> None:
+    trade = await shop.pay_order(CustomField1="abc")
     [notice] = await shop.ear.wait_for(1)
     assert notice["CheckMacValue"] == mac(notice)
     assert (notice["RtnCode"], notice["RtnMsg"], notice["SimulatePaid"]) == ("1", "交易成功", "0")
@@ -32,8 +32,8 @@ async def test_a_paid_order_is_told_and_found_in_the_same_words(shop: Shop) -> N
     assert notice["TradeAmt"] == "1590"
 
 
-async def test_without_extra_information_nothing_is_told_of_the_card(shop: Shop) -> None:
-    trade = await shop.paid(NeedExtraPaidInfo=None)
+async def test_card_details_are_omitted_unless_they_are_requested(shop: Shop) -> None:
+    trade = await shop.pay_order(NeedExtraPaidInfo=None)
     [notice] = await shop.ear.wait_for(1)
     assert {"gwsr", "card4no"} & (set(notice) | set(trade)) == set()
 
@@ -48,41 +48,41 @@ async def test_without_extra_information_nothing_is_told_of_the_card(shop: Shop)
         web.Response(body=b"1|OK", status=201),
     ],
 )
-async def test_whatever_is_no_acknowledgement_is_told_again_as_paid(
+async def test_a_notice_without_a_valid_acknowledgement_is_repeated(
     shop: Shop, answer: web.Response
 ) -> None:
     shop.ear.answers.append(answer)
-    await shop.paid()
+    await shop.pay_order()
     first, second = await shop.ear.wait_for(2)
     assert (first["RtnMsg"], second["RtnMsg"]) == ("交易成功", "paid")
     assert first["TradeNo"] == second["TradeNo"]
     assert second["CheckMacValue"] == mac(second) != first["CheckMacValue"]
 
 
-async def test_after_five_tries_nobody_is_told_any_more(shop: Shop) -> None:
+async def test_a_notice_has_at_most_five_attempts(shop: Shop) -> None:
     shop.ear.answers.extend(web.Response(status=500) for _ in range(5))
-    await shop.paid()
+    await shop.pay_order()
     await shop.ear.wait_for(5)
-    other = await shop.paid()
+    second_trade = await shop.pay_order()
     notices = await shop.ear.wait_for(6)
-    assert notices[5]["TradeNo"] == other["TradeNo"]
+    assert notices[5]["TradeNo"] == second_trade["TradeNo"]
 
 
-async def test_a_result_can_be_told_twice_though_it_was_acknowledged(shop: Shop) -> None:
-    await shop.paid(TWICE)
+async def test_an_acknowledged_notice_can_be_repeated(shop: Shop) -> None:
+    await shop.pay_order(TWICE)
     notices = await shop.ear.wait_for(2)
     assert [notice["RtnMsg"] for notice in notices] == ["交易成功", "paid"]
 
 
-async def test_a_silent_payment_is_found_by_an_inquiry_alone(shop: Shop) -> None:
-    assert (await shop.paid(SILENT))["TradeStatus"] == "1"
-    other = await shop.paid()
+async def test_a_silent_payment_is_found_only_by_an_inquiry(shop: Shop) -> None:
+    assert (await shop.pay_order(SILENT))["TradeStatus"] == "1"
+    second_trade = await shop.pay_order()
     [notice] = await shop.ear.wait_for(1)
-    assert notice["TradeNo"] == other["TradeNo"]
+    assert notice["TradeNo"] == second_trade["TradeNo"]
 
 
-async def test_a_declined_card_uses_the_order_up(shop: Shop) -> None:
-    order = await shop.ordered()
+async def test_a_declined_order_cannot_be_paid_again(shop: Shop) -> None:
+    order = await shop.place_order()
     number = order["MerchantTradeNo"]
     await shop.buyer.pay(number, DECLINED)
     [notice] = await shop.ear.wait_for(1)
@@ -91,8 +91,8 @@ async def test_a_declined_card_uses_the_order_up(shop: Shop) -> None:
     assert "only one attempt" in await shop.buyer.pay(number)
 
 
-async def test_a_simulated_payment_is_told_and_pays_nothing(shop: Shop) -> None:
-    trade = await shop.paid(SIMULATED)
+async def test_a_simulated_payment_sends_a_notice_and_leaves_the_order_unpaid(shop: Shop) -> None:
+    trade = await shop.pay_order(SIMULATED)
     [notice] = await shop.ear.wait_for(1)
     assert (notice["RtnCode"], notice["SimulatePaid"]) == ("1", "1")
     assert trade["TradeStatus"] == "0"
@@ -100,46 +100,46 @@ async def test_a_simulated_payment_is_told_and_pays_nothing(shop: Shop) -> None:
     assert (await shop.inquire(trade["MerchantTradeNo"]))["TradeStatus"] == "1"
 
 
-async def test_a_result_can_be_unconfirmed_at_first(shop: Shop) -> None:
-    await shop.paid(UNCONFIRMED)
+async def test_the_first_notice_can_be_unconfirmed(shop: Shop) -> None:
+    await shop.pay_order(UNCONFIRMED)
     first, second = await shop.ear.wait_for(2)
     assert (first["RtnCode"], second["RtnCode"]) == ("10300066", "1")
 
 
-async def test_more_than_was_ordered_can_be_taken(shop: Shop) -> None:
-    assert (await shop.paid(DEARER))["TradeAmt"] == "1591"
+async def test_the_paid_amount_can_exceed_the_ordered_amount(shop: Shop) -> None:
+    assert (await shop.pay_order(DEARER))["TradeAmt"] == "1591"
 
 
-async def test_the_buyer_is_brought_back_by_a_signed_form(shop: Shop) -> None:
-    order = await shop.ordered(OrderResultURL=BACK)
+async def test_a_signed_form_returns_the_buyer_to_the_shop(shop: Shop) -> None:
+    order = await shop.place_order(OrderResultURL=BACK)
     page = await shop.buyer.pay(order["MerchantTradeNo"])
     assert f'action="{BACK}"' in page
-    found: list[tuple[str, str]] = re.findall(r'name="(\w+)" value="([^"]*)"', page)
-    fields = dict(found)
+    inputs: list[tuple[str, str]] = re.findall(r'name="(\w+)" value="([^"]*)"', page)
+    fields = dict(inputs)
     assert fields["CheckMacValue"] == mac(fields)
     assert (fields["RtnCode"], fields["RtnMsg"]) == ("1", "Succeeded")
 
 
-async def test_without_a_result_page_there_is_a_link_at_most(shop: Shop) -> None:
-    order = await shop.ordered(ClientBackURL=BACK)
+async def test_without_a_result_page_the_buyer_gets_only_a_link(shop: Shop) -> None:
+    order = await shop.place_order(ClientBackURL=BACK)
     page = await shop.buyer.pay(order["MerchantTradeNo"])
     assert f'href="{BACK}"' in page
     assert "<form" not in page
 
 
-async def test_a_trade_that_nobody_has_brought_is_not_found(shop: Shop) -> None:
-    found = await shop.inquire("nobody")
-    assert (found["TradeStatus"], found["MerchantTradeNo"]) == ("10200047", "nobody")
-    assert found["CheckMacValue"] == mac(found)
+async def test_an_unknown_trade_is_not_found(shop: Shop) -> None:
+    trade = await shop.inquire("nobody")
+    assert (trade["TradeStatus"], trade["MerchantTradeNo"]) == ("10200047", "nobody")
+    assert trade["CheckMacValue"] == mac(trade)
 
 
 async def test_an_order_without_a_card_is_unpaid(shop: Shop) -> None:
-    order = await shop.ordered()
+    order = await shop.place_order()
     assert (await shop.inquire(order["MerchantTradeNo"]))["TradeStatus"] == "0"
 
 
-async def test_an_inquiry_must_be_signed_and_fresh(shop: Shop) -> None:
-    trade = await shop.paid()
+async def test_an_inquiry_needs_a_signature_and_a_recent_timestamp(shop: Shop) -> None:
+    trade = await shop.pay_order()
     number = trade["MerchantTradeNo"]
     assert "TradeStatus" not in await shop.inquire(number, TimeStamp="1700000000")
     forged = {"MerchantID": OTHER.merchant_id, "MerchantTradeNo": number, "TimeStamp": "1"}
@@ -147,7 +147,7 @@ async def test_an_inquiry_must_be_signed_and_fresh(shop: Shop) -> None:
     assert text == "10200073|CheckMacValue Error"
 
 
-async def test_a_number_that_is_no_card_is_refused(shop: Shop) -> None:
-    order = await shop.ordered()
+async def test_an_unknown_card_number_is_refused(shop: Shop) -> None:
+    order = await shop.place_order()
     page = await shop.buyer.pay(order["MerchantTradeNo"], "1234")
     assert "not one of the test cards" in page

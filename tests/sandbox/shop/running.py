@@ -33,7 +33,7 @@ class Api:
     requests: list[tuple[str, dict[str, str], Any]] = field(default_factory=list)
     refusals: deque[tuple[int, dict[str, Any], dict[str, str]]] = field(default_factory=deque)
     status: str = "PENDING"
-    ended: dict[str, str] = field(default_factory=dict)  # the status of payments that have another
+    statuses: dict[str, str] = field(default_factory=dict)  # by payment, instead of `status`
     failure_reason: str | None = None
     amount: tuple[str, str] = ("49.90", "USD")
     numbers: dict[str, int] = field(default_factory=dict)  # of payments, by idempotency key
@@ -46,11 +46,11 @@ class Api:
             return web.json_response(answer, status=status, headers=headers)
         if request.method == "GET":
             payment_id = request.path.rpartition("/")[2]
-            status = self.ended.get(payment_id, self.status)
+            status = self.statuses.get(payment_id, self.status)
             amount, currency = self.amount
-            read = {"id": payment_id, "status": status, "amount": amount, "currency": currency}
+            payment = {"id": payment_id, "status": status, "amount": amount, "currency": currency}
             reason = {"failure_reason": self.failure_reason} if self.failure_reason else {}
-            return web.json_response(read | reason)
+            return web.json_response(payment | reason)
         key = request.headers["Idempotency-Key"]
         number = self.numbers.setdefault(key, len(self.requests))
         fields = {"id": f"pay_{number}", "checkout_id": f"cs_{number}", "status": "PENDING"}
@@ -99,8 +99,8 @@ class Visitor:
     http: aiohttp.ClientSession
     url: str
 
-    async def call(self, method: str, path: str, **sent: Any) -> aiohttp.ClientResponse:
-        answer = await self.http.request(method, self.url + path, allow_redirects=False, **sent)
+    async def call(self, method: str, path: str, **options: Any) -> aiohttp.ClientResponse:
+        answer = await self.http.request(method, self.url + path, allow_redirects=False, **options)
         await answer.read()
         return answer
 

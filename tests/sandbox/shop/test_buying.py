@@ -12,7 +12,7 @@ from tests.sandbox.shop.running import API_KEY, Api, Visitor, event, running_sho
 pytestmark = pytest.mark.full
 
 
-async def test_buying_creates_the_payment_on_the_server_and_sends_the_buyer_to_the_checkout(
+async def test_a_purchase_creates_a_payment_and_redirects_to_the_checkout(
     api: Api, visitor: Visitor
 ) -> None:
     answer = await visitor.buy("ledgers", "3")
@@ -32,7 +32,7 @@ async def test_buying_creates_the_payment_on_the_server_and_sends_the_buyer_to_t
     assert (order["status"], order["payment_id"]) == ("waiting", "pay_1")
 
 
-async def test_every_order_has_a_key_of_its_own_and_yen_have_no_decimals(
+async def test_each_order_has_its_own_key_and_yen_amounts_have_no_decimals(
     api: Api, visitor: Visitor
 ) -> None:
     await visitor.buy("kyoto", "2")
@@ -42,12 +42,12 @@ async def test_every_order_has_a_key_of_its_own_and_yen_have_no_decimals(
     assert [body["amount"] for _, _, body in api.requests] == ["4800", "1590.00"]
 
 
-async def test_a_cart_that_is_bought_twice_has_one_order_with_one_payment(
+async def test_a_cart_submitted_twice_creates_a_single_order_and_payment(
     api: Api, visitor: Visitor
 ) -> None:
     cart = str(uuid4())
-    both = await asyncio.gather(visitor.buy(cart=cart), visitor.buy(cart=cart))
-    assert {answer.headers["Location"] for answer in both} == {"https://pay.example/c/cs_1"}
+    responses = await asyncio.gather(visitor.buy(cart=cart), visitor.buy(cart=cart))
+    assert {answer.headers["Location"] for answer in responses} == {"https://pay.example/c/cs_1"}
     created = [request for request in api.requests if request[0].startswith("POST")]
     keys = {headers["Idempotency-Key"] for _, headers, _ in created}
     assert len(keys) == 1
@@ -56,46 +56,48 @@ async def test_a_cart_that_is_bought_twice_has_one_order_with_one_payment(
 
 
 @pytest.mark.parametrize("status", ["CANCELLED", "EXPIRED", "FAILED"])
-@pytest.mark.parametrize("knows", [False, True], ids=["without its event", "after its event"])
-async def test_an_order_whose_payment_has_ended_unpaid_gets_one_next_attempt(
-    api: Api, visitor: Visitor, status: str, *, knows: bool
+@pytest.mark.parametrize(
+    "receives_event", [False, True], ids=["without its event", "after its event"]
+)
+async def test_an_order_with_an_unpaid_payment_gets_a_single_new_attempt(
+    api: Api, visitor: Visitor, status: str, *, receives_event: bool
 ) -> None:
     await visitor.buy()
-    api.ended["pay_1"] = status
-    told = event("pay_1", f"payment.{status.lower()}")
-    if knows:
-        assert await visitor.tell(told, signed(told)) == 204
+    api.statuses["pay_1"] = status
+    event_body = event("pay_1", f"payment.{status.lower()}")
+    if receives_event:
+        assert await visitor.tell(event_body, signed(event_body)) == 204
         assert (await visitor.order())["status"] == status.lower()
     page = await (await visitor.call("GET", "/orders/A-1001?status=PAID")).text()
-    assert ("You have not been charged." in page) == (status != "EXPIRED")  # it may come later
+    assert ("You have not been charged." in page) == (status != "EXPIRED")
     assert '<form method="post" action="/orders/A-1001/pay"><button type="submit">Pay again' in page
-    both = await asyncio.gather(visitor.pay_again(), visitor.pay_again())
-    assert both[0].headers["Location"] == both[1].headers["Location"]
-    assert both[0].headers["Location"] != "https://pay.example/c/cs_1"
+    responses = await asyncio.gather(visitor.pay_again(), visitor.pay_again())
+    assert responses[0].headers["Location"] == responses[1].headers["Location"]
+    assert responses[0].headers["Location"] != "https://pay.example/c/cs_1"
     again = await visitor.order()
     assert (again["status"], again["payment_id"] == "pay_1") == ("waiting", False)
     assert again["failure_reason"] is None
-    assert await visitor.tell(told, signed(told)) == 204
+    assert await visitor.tell(event_body, signed(event_body)) == 204
     assert (await visitor.order())["status"] == "waiting", "a late event of the first attempt"
     assert (await visitor.call("GET", "/orders/A-1002")).status == 404
 
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING"])
-async def test_an_open_payment_is_continued(api: Api, visitor: Visitor, status: str) -> None:
+async def test_an_open_payment_can_be_continued(api: Api, visitor: Visitor, status: str) -> None:
     await visitor.buy()
-    api.ended["pay_1"] = status
+    api.statuses["pay_1"] = status
     page = await (await visitor.call("GET", "/orders/A-1001")).text()
     assert "Continue to payment</button>" in page
     assert (await visitor.pay_again()).headers["Location"] == "https://pay.example/c/cs_1"
 
 
 @pytest.mark.parametrize("status", ["REFUNDED", "ANOTHER"])
-async def test_an_order_whose_payment_may_have_money_is_not_paid_again(
+async def test_an_order_that_may_be_paid_is_not_paid_again(
     api: Api, visitor: Visitor, status: str
 ) -> None:
     cart = str(uuid4())
     await visitor.buy(cart=cart)
-    api.ended["pay_1"] = status
+    api.statuses["pay_1"] = status
     order_page = f"{visitor.url}/orders/A-1001"
     assert (await visitor.buy(cart=cart)).headers["Location"] == order_page
     assert (await visitor.pay_again()).headers["Location"] == order_page
@@ -105,13 +107,13 @@ async def test_an_order_whose_payment_may_have_money_is_not_paid_again(
     assert (await visitor.order())["status"] == "waiting"
 
 
-async def test_a_paid_order_leads_to_its_page_without_asking_the_service(
+async def test_a_paid_order_redirects_to_its_page_without_an_api_request(
     api: Api, visitor: Visitor
 ) -> None:
     cart = str(uuid4())
     await visitor.buy(cart=cart)
-    told = event("pay_1")
-    assert await visitor.tell(told, signed(told)) == 204
+    event_body = event("pay_1")
+    assert await visitor.tell(event_body, signed(event_body)) == 204
     order_page = f"{visitor.url}/orders/A-1001"
     assert (await visitor.pay_again()).headers["Location"] == order_page
     assert (await visitor.buy(cart=cart)).headers["Location"] == order_page
@@ -121,24 +123,24 @@ async def test_a_paid_order_leads_to_its_page_without_asking_the_service(
     assert len(api.requests) == 1
 
 
-async def test_money_that_is_not_the_order_s_offers_no_next_attempt(
+async def test_an_amount_mismatch_does_not_allow_another_attempt(
     api: Api, visitor: Visitor
 ) -> None:
     await visitor.buy()
-    api.ended["pay_1"], api.failure_reason = "FAILED", "AMOUNT_MISMATCH"
+    api.statuses["pay_1"], api.failure_reason = "FAILED", "AMOUNT_MISMATCH"
     page = await (await visitor.call("GET", "/orders/A-1001")).text()
     assert "Please do not pay again" in page
     assert "<button" not in page
     assert (await visitor.pay_again()).headers["Location"] == f"{visitor.url}/orders/A-1001"
 
 
-async def test_a_poll_ends_the_orders_whose_webhooks_were_lost(api: Api, visitor: Visitor) -> None:
+async def test_a_poll_completes_orders_with_lost_webhooks(api: Api, visitor: Visitor) -> None:
     for _ in range(3):
         await visitor.buy()
-    api.ended |= {"pay_1": "PAID", "pay_2": "EXPIRED"}
+    api.statuses |= {"pay_1": "PAID", "pay_2": "EXPIRED"}
     api.amount = ("49.90", "USD")
     refusal = {"code": "INTERNAL_ERROR", "message": "no"}
-    api.refusals.append((500, refusal, {}))  # for the first; the others are read all the same
+    api.refusals.append((500, refusal, {}))  # the first order fails, and the rest are still polled
     assert (await visitor.call("POST", "/graded/poll")).status == 204
     states = [(await visitor.order(f"A-100{number}"))["status"] for number in (1, 2, 3)]
     assert states == ["waiting", "expired", "waiting"]
@@ -148,7 +150,7 @@ async def test_a_poll_ends_the_orders_whose_webhooks_were_lost(api: Api, visitor
     assert (graded["status"], graded["handed_out"]) == ("paid", 1)
 
 
-async def test_the_product_page_offers_forms_that_work_without_script(visitor: Visitor) -> None:
+async def test_the_product_page_works_without_scripts(visitor: Visitor) -> None:
     page = await (await visitor.call("GET", "/")).text()
     assert page.count('<form method="post" action="/buy">') == 4
     assert page.count('name="cart"') == 4
@@ -158,7 +160,7 @@ async def test_the_product_page_offers_forms_that_work_without_script(visitor: V
         assert (await visitor.call("GET", cover)).content_type == "image/svg+xml"
 
 
-async def test_what_is_not_for_sale_never_reaches_the_payment_service(
+async def test_invalid_purchases_do_not_reach_the_payment_service(
     api: Api, visitor: Visitor
 ) -> None:
     assert (await visitor.buy("yacht")).status == 404
@@ -167,7 +169,7 @@ async def test_what_is_not_for_sale_never_reaches_the_payment_service(
     assert api.requests == []
 
 
-async def test_a_refusal_of_the_payment_service_is_a_friendly_page_with_its_code(
+async def test_an_error_of_the_payment_service_is_shown_with_its_code(
     api: Api, visitor: Visitor
 ) -> None:
     refusal = {"code": "UNSUPPORTED_CURRENCY", "message": "no <b>method</b>"}
@@ -179,10 +181,10 @@ async def test_a_refusal_of_the_payment_service_is_a_friendly_page_with_its_code
     assert "req-17" in page
     assert "no &lt;b&gt;method" in page
     assert API_KEY not in page
-    assert len(api.requests) == 1, "a refusal is not asked again"
+    assert len(api.requests) == 1, "a refusal is not retried"
 
 
-async def test_a_payment_blocked_by_fraud_detection_is_told_by_its_code(
+async def test_a_payment_blocked_by_fraud_detection_is_shown_with_its_code(
     api: Api, visitor: Visitor
 ) -> None:
     verdict = {"outcome": "DENY", "code": "COUNTRY_BLOCKED", "message": "blocked"}
@@ -192,7 +194,7 @@ async def test_a_payment_blocked_by_fraud_detection_is_told_by_its_code(
     assert "COUNTRY_BLOCKED" in await answer.text()
 
 
-async def test_a_service_that_says_when_to_come_back_is_asked_again_under_the_same_key(
+async def test_a_503_with_retry_after_is_retried_with_the_same_key(
     api: Api, visitor: Visitor
 ) -> None:
     busy = {"code": "SERVICE_UNAVAILABLE", "message": "temporarily unavailable"}
@@ -202,7 +204,7 @@ async def test_a_service_that_says_when_to_come_back_is_asked_again_under_the_sa
     assert len(api.requests) == 2
 
 
-async def test_a_service_that_does_not_answer_is_a_friendly_page(free_port: int) -> None:
+async def test_an_unreachable_service_is_shown_as_an_error_page(free_port: int) -> None:
     async with (
         running_shop(f"http://127.0.0.1:{free_port}/v1") as url,
         aiohttp.ClientSession() as http,
@@ -212,7 +214,7 @@ async def test_a_service_that_does_not_answer_is_a_friendly_page(free_port: int)
         assert "NO_ANSWER" in await answer.text()
 
 
-async def test_the_order_page_applies_the_payment_that_it_reads_and_ignores_its_query(
+async def test_the_order_page_applies_the_payment_status_and_ignores_its_query(
     api: Api, visitor: Visitor
 ) -> None:
     cart = str(uuid4())
@@ -230,7 +232,7 @@ async def test_the_order_page_applies_the_payment_that_it_reads_and_ignores_its_
     assert (graded["status"], graded["handed_out"]) == ("paid", 1)
 
 
-async def test_an_order_page_without_an_answer_of_the_service_says_so(
+async def test_the_order_page_reports_that_the_status_cannot_be_checked(
     api: Api, visitor: Visitor
 ) -> None:
     await visitor.buy()
@@ -239,12 +241,12 @@ async def test_an_order_page_without_an_answer_of_the_service_says_so(
     assert (answer.status, "We cannot check your payment" in await answer.text()) == (200, True)
 
 
-async def test_an_unknown_page_is_404(visitor: Visitor) -> None:
+async def test_an_unknown_page_returns_404(visitor: Visitor) -> None:
     for path in ("/orders/A-9", "/orders/A-9.json", "/covers/yacht.svg", "/nowhere"):
         assert (await visitor.call("GET", path)).status == 404, path
 
 
-def test_the_shop_knows_nothing_of_the_service() -> None:
+def test_the_shop_does_not_import_the_service() -> None:
     for file in Path(shop_package.__path__[0]).glob("*.py"):
         imports = [
             line for line in file.read_text().splitlines() if re.match(r"\s*(from|import) ", line)

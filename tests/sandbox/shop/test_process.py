@@ -18,8 +18,8 @@ COMMAND = [sys.executable, "-m", "payintent_sandbox.shop"]
 
 
 def environment(**changes: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SHOP_")}
-    return kept | changes
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("SHOP_")}
+    return variables | changes
 
 
 @pytest.fixture
@@ -35,7 +35,7 @@ def command(free_port: int) -> Generator[subprocess.Popen[bytes]]:
     process.communicate()
 
 
-async def test_the_command_serves_until_it_is_told_to_stop_and_says_no_secret(
+async def test_the_command_serves_until_it_is_stopped_and_prints_no_secrets(
     command: subprocess.Popen[bytes], free_port: int
 ) -> None:
     wait_until_it_listens(free_port)
@@ -45,10 +45,10 @@ async def test_the_command_serves_until_it_is_told_to_stop_and_says_no_secret(
         body = event("pay_1")
         assert await visitor.tell(body, signed(body)) == 204
     command.send_signal(signal.SIGTERM)
-    said = command.communicate(timeout=PATIENCE_S)[0].decode()
+    output = command.communicate(timeout=PATIENCE_S)[0].decode()
     assert command.returncode in {0, -signal.SIGTERM}
-    assert API_KEY not in said
-    assert SECRET.removeprefix("whsec_") not in said
+    assert API_KEY not in output
+    assert SECRET.removeprefix("whsec_") not in output
 
 
 def wait_until_it_listens(port: int) -> None:
@@ -57,7 +57,7 @@ def wait_until_it_listens(port: int) -> None:
         with socket.socket() as probe:
             if probe.connect_ex(("127.0.0.1", port)) == 0:
                 return
-        assert time.monotonic() < deadline, "nobody listens"
+        assert time.monotonic() < deadline, "nothing listens"
         time.sleep(0.005)
 
 
@@ -68,13 +68,13 @@ def wait_until_it_listens(port: int) -> None:
         {"SHOP_API_KEY": API_KEY, "SHOP_CALLBACK_SECRET": "whsec_very-secret!"},
     ],
 )
-def test_the_command_refuses_to_start_without_good_secrets_and_never_shows_them(
+def test_the_command_needs_valid_secrets_and_does_not_print_them(
     variables: dict[str, str],
 ) -> None:
-    done = subprocess.run(
+    result = subprocess.run(
         COMMAND, env=environment(**variables), capture_output=True, text=True, check=False
     )
-    assert done.returncode == 1
-    assert done.stderr.count("\n") == 1
-    assert "very-secret" not in done.stderr
-    assert API_KEY not in done.stderr
+    assert result.returncode == 1
+    assert result.stderr.count("\n") == 1
+    assert "very-secret" not in result.stderr
+    assert API_KEY not in result.stderr

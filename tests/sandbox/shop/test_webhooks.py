@@ -12,7 +12,7 @@ pytestmark = pytest.mark.full
 
 
 @pytest.mark.parametrize(
-    ("kind", "fields", "status", "shown"),
+    ("kind", "fields", "status", "text"),
     [
         ("payment.completed", {"receipt_id": "rcpt_9"}, "paid", "rcpt_9"),
         ("payment.failed", {"failure_reason": "DECLINED"}, "failed", "DECLINED"),
@@ -20,8 +20,8 @@ pytestmark = pytest.mark.full
         ("payment.cancelled", {}, "cancelled", "was cancelled"),
     ],
 )
-async def test_a_verified_event_ends_its_order(
-    api: Api, visitor: Visitor, kind: str, fields: dict[str, str], status: str, shown: str
+async def test_a_verified_event_updates_its_order(
+    api: Api, visitor: Visitor, kind: str, fields: dict[str, str], status: str, text: str
 ) -> None:
     await visitor.buy()
     body = event("pay_1", kind, **fields)
@@ -30,34 +30,36 @@ async def test_a_verified_event_ends_its_order(
     assert (await visitor.order())["status"] == status
     api.status = status.upper()
     page = await (await visitor.call("GET", "/orders/A-1001")).text()
-    assert shown in page
+    assert text in page
     assert f'class="state {status}"' in await (await visitor.call("GET", "/orders")).text()
-    [kept] = await visitor.webhooks("pay_1")
-    assert kept["body"] == body
-    assert kept["headers"] == headers
-    assert kept["duplicate"] is False
+    [delivery] = await visitor.webhooks("pay_1")
+    assert delivery["body"] == body
+    assert delivery["headers"] == headers
+    assert delivery["duplicate"] is False
 
 
-async def test_the_kept_bytes_are_the_signed_ones_whatever_the_metadata_holds(
+async def test_the_stored_webhook_has_the_signed_bytes(
     visitor: Visitor,
 ) -> None:
     body = event("pay_1", metadata={"note": "ชา 京都 \U0001f375", "n": 1e3})
     assert await visitor.tell(body, signed(body)) == 204
-    [kept] = await visitor.webhooks("pay_1")
-    Webhook(SECRET).verify(kept["body"], kept["headers"])
+    [delivery] = await visitor.webhooks("pay_1")
+    Webhook(SECRET).verify(delivery["body"], delivery["headers"])
 
 
-async def test_a_duplicate_is_accepted_and_changes_nothing(visitor: Visitor) -> None:
+async def test_a_duplicate_webhook_is_accepted_without_effect(visitor: Visitor) -> None:
     await visitor.buy()
     body = event("pay_1", receipt_id="rcpt_9")
     assert await visitor.tell(body, signed(body, webhook_id="event-1")) == 204
-    other = event("pay_1", receipt_id="rcpt_other")
-    assert await visitor.tell(other, signed(other, webhook_id="event-1")) == 204
+    other_body = event("pay_1", receipt_id="rcpt_other")
+    assert await visitor.tell(other_body, signed(other_body, webhook_id="event-1")) == 204
     assert [delivery["duplicate"] for delivery in await visitor.webhooks("pay_1")] == [False, True]
     assert (await visitor.order())["receipt_id"] == "rcpt_9"
 
 
-async def test_an_id_that_came_before_stands_for_what_it_stood_for(visitor: Visitor) -> None:
+async def test_a_repeated_webhook_id_is_a_duplicate_even_with_another_event_type(
+    visitor: Visitor,
+) -> None:
     await visitor.buy()
     for kind in ("payment.sung", "payment.completed"):
         body = event("pay_1", kind)
@@ -65,7 +67,7 @@ async def test_an_id_that_came_before_stands_for_what_it_stood_for(visitor: Visi
     assert (await visitor.order())["status"] == "waiting"
 
 
-async def test_an_order_ends_once(visitor: Visitor) -> None:
+async def test_a_completed_order_does_not_change_again(visitor: Visitor) -> None:
     await visitor.buy()
     for kind in ("payment.completed", "payment.expired"):
         body = event("pay_1", kind)
@@ -73,7 +75,7 @@ async def test_an_order_ends_once(visitor: Visitor) -> None:
     assert (await visitor.order())["status"] == "paid"
 
 
-async def test_an_event_faster_than_the_answer_to_the_creation_is_not_lost(
+async def test_an_event_that_arrives_before_the_create_response_is_not_lost(
     visitor: Visitor,
 ) -> None:
     body = event("pay_1", "payment.expired")
@@ -82,7 +84,7 @@ async def test_an_event_faster_than_the_answer_to_the_creation_is_not_lost(
     assert (await visitor.order())["status"] == "expired"
 
 
-async def test_events_of_other_payments_and_unknown_types_leave_the_order_waiting(
+async def test_events_with_another_payment_or_an_unknown_type_are_ignored(
     visitor: Visitor,
 ) -> None:
     await visitor.buy()
@@ -92,9 +94,7 @@ async def test_events_of_other_payments_and_unknown_types_leave_the_order_waitin
 
 
 @pytest.mark.parametrize("secrets", [(SECRET, OLD_SECRET), (OLD_SECRET, SECRET)])
-async def test_one_good_signature_among_several_is_enough(
-    visitor: Visitor, secrets: tuple[str, ...]
-) -> None:
+async def test_one_valid_signature_is_enough(visitor: Visitor, secrets: tuple[str, ...]) -> None:
     body = event("pay_1")
     assert await visitor.tell(body, signed(body, *secrets)) == 204
 
@@ -114,7 +114,9 @@ STRANGE: dict[str, dict[str, str]] = {
 }
 
 
-async def test_a_webhook_that_is_not_ours_is_401_and_forgotten(visitor: Visitor) -> None:
+async def test_a_webhook_with_an_invalid_signature_gets_a_401_and_is_not_stored(
+    visitor: Visitor,
+) -> None:
     await visitor.buy()
     attempts = {name: signed(BODY) | headers for name, headers in STRANGE.items()} | {
         "no header at all": {"content-type": "text/plain"},
@@ -129,12 +131,12 @@ async def test_a_webhook_that_is_not_ours_is_401_and_forgotten(visitor: Visitor)
     assert (await visitor.order())["status"] == "waiting"
 
 
-async def test_a_signed_body_that_is_no_event_is_400(visitor: Visitor) -> None:
+async def test_a_signed_body_that_is_not_an_event_gets_a_400(visitor: Visitor) -> None:
     for body in ("not json", "[]", '{"type": "x", "data": {"payment": 7}}'):
         assert await visitor.tell(body, signed(body)) == 400, body
 
 
-def test_a_callback_secret_is_read_strictly_and_never_shown() -> None:
+def test_a_callback_secret_is_parsed_strictly_and_not_displayed() -> None:
     assert read_secret("whsec_c2VjcmV0") == b"secret"
     for text in ("", "very-secret", "whsec_", "sk_c2VjcmV0", "whsec_c2Vj!cmV0", "whsec_c2Vjc"):
         with pytest.raises(ValueError, match="a callback secret") as refused:
@@ -143,12 +145,12 @@ def test_a_callback_secret_is_read_strictly_and_never_shown() -> None:
         assert "c2V" not in str(refused.value)
 
 
-async def test_a_body_too_large_is_refused(visitor: Visitor) -> None:
+async def test_an_oversized_body_is_refused(visitor: Visitor) -> None:
     body = event("pay_1", metadata={"long": "x" * 70_000})
     assert await visitor.tell(body, signed(body)) == 413
 
 
-def test_old_orders_and_webhooks_are_forgotten() -> None:
+def test_old_orders_and_webhooks_are_deleted() -> None:
     orders = ledger.Orders()
     for number in range(ledger.ORDERS_MAX + 1):
         cart = uuid4()

@@ -50,7 +50,7 @@ def running_simulator(scale: float = SCALE) -> Generator[str]:
 def until_true(condition: Callable[[], bool]) -> None:
     deadline = time.monotonic() + PATIENCE_S
     while not condition():
-        assert time.monotonic() < deadline, "the condition never came true"
+        assert time.monotonic() < deadline, "the condition did not become true"
         time.sleep(0.005)
 
 
@@ -59,7 +59,7 @@ class Received:
     headers: dict[str, str]
     body: bytes
     at: datetime
-    status: int  # what was answered
+    status: int  # of our response
 
     @property
     def event(self) -> dict[str, Any]:
@@ -127,11 +127,11 @@ class Shop:
         self.url = url
         self.callback_url = callback_url
 
-    async def call(self, method: str, path: str, *, key: str = KEY, **sent: Any) -> Reply:
+    async def call(self, method: str, path: str, *, key: str = KEY, **options: Any) -> Reply:
         url = path if path.startswith("http") else self.url + path
         headers = {"Authorization": f"Bearer {key}"} if key else {}
         async with self._http.request(
-            method, url, headers=headers, allow_redirects=False, **sent
+            method, url, headers=headers, allow_redirects=False, **options
         ) as answer:
             names = {name.lower(): value for name, value in answer.headers.items()}
             return Reply(answer.status, names, await answer.text())

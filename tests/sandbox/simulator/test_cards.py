@@ -46,7 +46,7 @@ def is_signed(received: Received) -> bool:
     return headers["sim-signature"] == f"v1={digest}"
 
 
-def test_every_card_of_the_table_is_there_and_no_other() -> None:
+def test_these_tests_cover_exactly_the_cards_of_the_simulator() -> None:
     tested = {
         APPROVED,
         CHALLENGE,
@@ -66,7 +66,7 @@ def test_every_card_of_the_table_is_there_and_no_other() -> None:
     assert set(CARDS) == tested | set(DECLINES)
 
 
-async def test_an_approved_card_captures_calls_back_signed_and_returns_the_buyer(
+async def test_an_approved_card_captures_sends_a_callback_and_redirects_the_buyer(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await shop.create()
@@ -83,7 +83,7 @@ async def test_an_approved_card_captures_calls_back_signed_and_returns_the_buyer
     assert is_signed(received)
 
 
-async def test_a_card_pressed_twice_is_captured_once(shop: Shop, merchant: Merchant) -> None:
+async def test_a_card_submitted_twice_is_captured_once(shop: Shop, merchant: Merchant) -> None:
     session = await shop.create()
     await shop.pay(session, APPROVED)
     capture = (await shop.inquire(session["id"]))["capture"]
@@ -110,7 +110,7 @@ async def test_a_declined_card_ends_the_session(shop: Shop, merchant: Merchant, 
 
 
 @pytest.mark.parametrize(("result", "status"), [("approve", "paid"), ("fail", "declined")])
-async def test_a_challenge_comes_first_and_cannot_be_closed_meanwhile(
+async def test_a_session_cannot_be_closed_during_a_challenge(
     shop: Shop, merchant: Merchant, result: str, status: str
 ) -> None:
     session = await shop.create()
@@ -130,7 +130,7 @@ async def test_a_challenge_comes_first_and_cannot_be_closed_meanwhile(
     assert (await shop.inquire(session["id"]))["status"] == status
 
 
-async def test_a_challenge_left_alone_expires_and_takes_no_money(
+async def test_an_abandoned_challenge_expires_without_a_capture(
     shop: Shop, merchant: Merchant
 ) -> None:
     soon = datetime.now(UTC) + timedelta(milliseconds=300)
@@ -142,7 +142,7 @@ async def test_a_challenge_left_alone_expires_and_takes_no_money(
     assert "capture" not in await shop.inquire(session["id"])
 
 
-async def test_a_late_callback_comes_thirty_scaled_seconds_after_the_capture(
+async def test_a_late_callback_arrives_thirty_scaled_seconds_after_the_capture(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await shop.create()
@@ -154,7 +154,7 @@ async def test_a_late_callback_comes_thirty_scaled_seconds_after_the_capture(
     assert received.at - captured_at >= timedelta(seconds=30 / SCALE)
 
 
-async def test_three_callbacks_have_one_id_the_same_facts_and_different_bytes(
+async def test_repeated_callbacks_have_the_same_id_and_content_but_different_bytes(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await shop.create()
@@ -166,7 +166,9 @@ async def test_three_callbacks_have_one_id_the_same_facts_and_different_bytes(
     assert all(is_signed(callback) for callback in received)
 
 
-async def test_without_a_callback_inquiry_says_paid(shop: Shop, merchant: Merchant) -> None:
+async def test_a_payment_without_a_callback_is_found_by_an_inquiry(
+    shop: Shop, merchant: Merchant
+) -> None:
     silent, loud = await shop.create(), await shop.create()
     await shop.pay(silent, NO_CALLBACK)
     assert (await shop.inquire(silent["id"]))["status"] == "paid"
@@ -175,16 +177,14 @@ async def test_without_a_callback_inquiry_says_paid(shop: Shop, merchant: Mercha
     assert await shop.log(kind="callback", reference=silent["reference"]) == []
 
 
-async def test_money_is_taken_after_the_merchant_closed_the_session(
-    shop: Shop, merchant: Merchant
-) -> None:
+async def test_a_capture_can_follow_the_close_of_a_session(shop: Shop, merchant: Merchant) -> None:
     session = await shop.create()
     reply = await shop.pay(session, PAID_AFTER_CLOSE)
     assert (reply.status, reply.headers["location"]) == (303, RETURN_URL)
     assert (await shop.inquire(session["id"]))["status"] == "open"
     assert "processed" in (await shop.call("GET", session["pay_url"], key="")).text
     assert merchant.received == []
-    asked_at = datetime.now(UTC)  # before: the answer may come late on a busy machine
+    asked_at = datetime.now(UTC)  # taken first, because the response may be late on a busy machine
     closed = await shop.cancel(session["id"])
     assert (closed.status, closed.json["status"]) == (200, "closed")
     [received] = await merchant.wait_for(1)
@@ -193,18 +193,18 @@ async def test_money_is_taken_after_the_merchant_closed_the_session(
     assert (await shop.inquire(session["id"]))["status"] == "paid"
 
 
-async def test_money_is_taken_after_the_session_expired(shop: Shop, merchant: Merchant) -> None:
-    expires_at = datetime.now(UTC) + timedelta(seconds=3)  # it is paid before, on any machine
+async def test_a_capture_can_follow_the_expiry_of_a_session(shop: Shop, merchant: Merchant) -> None:
+    expires_at = datetime.now(UTC) + timedelta(seconds=3)  # enough time to pay on any machine
     session = await shop.create(expires_at=expires_at.isoformat())
     await shop.pay(session, PAID_AFTER_EXPIRY)
     [received] = await merchant.wait_for(1)
     assert received.event["type"] == "session.paid"
     captured_at = datetime.fromisoformat(received.event["session"]["capture"]["at"])
-    # The wire has milliseconds and cuts the rest off.
+    # The protocol truncates times to milliseconds.
     assert captured_at - expires_at >= timedelta(seconds=60 / SCALE, milliseconds=-1)
 
 
-async def test_a_close_and_an_expiry_together_take_the_money_once(
+async def test_a_session_that_is_closed_and_expires_is_captured_once(
     shop: Shop, merchant: Merchant
 ) -> None:
     now = datetime.now(UTC)
@@ -228,17 +228,19 @@ async def test_the_captured_amount_is_off_by_one_minor_unit(shop: Shop, merchant
     assert received.event["session"]["amount_minor"] == 159_000
 
 
-@pytest.mark.parametrize(("ordered", "taken"), [("USD", "THB"), ("THB", "USD"), ("JPY", "USD")])
-async def test_the_captured_currency_is_another(
-    shop: Shop, merchant: Merchant, ordered: str, taken: str
+@pytest.mark.parametrize(("ordered", "captured"), [("USD", "THB"), ("THB", "USD"), ("JPY", "USD")])
+async def test_the_captured_currency_differs_from_the_order(
+    shop: Shop, merchant: Merchant, ordered: str, captured: str
 ) -> None:
     session = await shop.create(currency=ordered)
     await shop.pay(session, OTHER_CURRENCY)
     [received] = await merchant.wait_for(1)
-    assert received.event["session"]["capture"]["currency"] == taken
+    assert received.event["session"]["capture"]["currency"] == captured
 
 
-async def test_only_the_first_callback_is_badly_signed(shop: Shop, merchant: Merchant) -> None:
+async def test_only_the_first_callback_has_an_invalid_signature(
+    shop: Shop, merchant: Merchant
+) -> None:
     merchant.answers.extend([401, 500])
     session = await shop.create()
     await shop.pay(session, BADLY_SIGNED)
@@ -259,9 +261,7 @@ async def test_a_decline_is_followed_by_a_payment(shop: Shop, merchant: Merchant
     assert paid.at - declined.at >= timedelta(seconds=2 / SCALE)
 
 
-async def test_callbacks_are_repeated_until_2xx_and_no_longer(
-    shop: Shop, merchant: Merchant
-) -> None:
+async def test_callbacks_are_retried_until_a_2xx_response(shop: Shop, merchant: Merchant) -> None:
     merchant.answers.extend([500, 302, 404, 204])
     session = await shop.create()
     await shop.pay(session, APPROVED)
@@ -274,9 +274,7 @@ async def test_callbacks_are_repeated_until_2xx_and_no_longer(
     assert [entry["status"] for entry in entries[:3]] == [500, 302, 404]
 
 
-async def test_callbacks_are_tried_six_times_while_nobody_accepts_them(
-    shop: Shop, merchant: Merchant
-) -> None:
+async def test_a_callback_has_at_most_six_attempts(shop: Shop, merchant: Merchant) -> None:
     merchant.answers.extend([500] * 6)
     session = await shop.create()
     await shop.pay(session, APPROVED)
@@ -285,7 +283,7 @@ async def test_callbacks_are_tried_six_times_while_nobody_accepts_them(
     assert [entry["attempt"] for entry in entries] == [1, 2, 3, 4, 5, 6]
 
 
-async def test_a_merchant_that_is_gone_is_noted(shop: Shop) -> None:
+async def test_the_log_shows_that_a_merchant_is_unreachable(shop: Shop) -> None:
     session = await shop.create(callback_url="http://127.0.0.1:9/callback")
     await shop.pay(session, APPROVED)
     entries = []

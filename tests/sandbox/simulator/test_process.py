@@ -19,8 +19,8 @@ ACCOUNTS = json.dumps([{"api_key": "k1", "signing_secret": "very-secret"}])
 
 
 def environment(**changes: str) -> dict[str, str]:
-    kept = {name: value for name, value in os.environ.items() if not name.startswith("SIM_")}
-    return kept | changes
+    variables = {name: value for name, value in os.environ.items() if not name.startswith("SIM_")}
+    return variables | changes
 
 
 def answers(url: str) -> bool:
@@ -31,11 +31,11 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("way", ["environment", "file"])
-def test_the_command_serves_until_it_is_told_to_stop(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_the_command_serves_until_it_is_stopped(source: str, tmp_path: Path) -> None:
     port = free_port()
     arguments, variables = ["--port", str(port)], environment(SIM_TIME_SCALE="100")
-    if way == "file":
+    if source == "file":
         (tmp_path / "accounts.json").write_text(ACCOUNTS)
         arguments += ["--accounts", str(tmp_path / "accounts.json")]
     else:
@@ -63,7 +63,7 @@ def test_the_command_serves_until_it_is_told_to_stop(way: str, tmp_path: Path) -
         {"SIM_ACCOUNTS": f"[{ACCOUNTS[1:-1]}, {ACCOUNTS[1:-1]}]"},
     ],
 )
-def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
+def test_invalid_settings_end_the_command_with_a_reason_and_no_secrets(
     variables: dict[str, str],
 ) -> None:
     process = subprocess.run(
@@ -74,7 +74,7 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
     assert "very-secret" not in process.stderr
 
 
-def test_the_simulator_imports_nothing_of_the_service() -> None:
+def test_the_simulator_does_not_import_the_service() -> None:
     script = (
         "import sys, payintent_sandbox.emulators.simulator.__main__\n"
         "print(*(name for name in sys.modules if name.startswith('payintent')))"

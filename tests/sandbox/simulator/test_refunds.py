@@ -42,8 +42,8 @@ def order(shop: Shop, session: dict[str, Any], **changes: Any) -> dict[str, Any]
     } | changes
 
 
-async def refund(shop: Shop, body: dict[str, Any], **sent: Any) -> Reply:
-    return await shop.call("POST", "/v1/refunds", json=body, **sent)
+async def refund(shop: Shop, body: dict[str, Any], **options: Any) -> Reply:
+    return await shop.call("POST", "/v1/refunds", json=body, **options)
 
 
 async def inquire(shop: Shop, name: str) -> Reply:
@@ -51,7 +51,7 @@ async def inquire(shop: Shop, name: str) -> Reply:
 
 
 async def callback_of(merchant: Merchant, reference: str) -> Any:
-    """Return the callback about a refund; the others are about its session."""
+    """Return the callback about a refund; the rest are about its session."""
     for count in range(1, 10):
         received = (await merchant.wait_for(count))[count - 1]
         if received.event.get("refund", {}).get("reference") == reference:
@@ -59,7 +59,7 @@ async def callback_of(merchant: Merchant, reference: str) -> Any:
     raise AssertionError
 
 
-async def test_a_refund_is_done_at_once_found_by_both_names_and_called_back_signed(
+async def test_a_refund_succeeds_immediately_and_is_reported_by_a_signed_callback(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(shop)
@@ -79,7 +79,9 @@ async def test_a_refund_is_done_at_once_found_by_both_names_and_called_back_sign
     assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 1
 
 
-async def test_a_refund_is_called_back_until_2xx(shop: Shop, merchant: Merchant) -> None:
+async def test_refund_callbacks_are_retried_until_a_2xx_response(
+    shop: Shop, merchant: Merchant
+) -> None:
     session = await paid(shop)
     await merchant.wait_for(1)
     merchant.answers.extend([500, 404])
@@ -91,7 +93,7 @@ async def test_a_refund_is_called_back_until_2xx(shop: Shop, merchant: Merchant)
     assert [entry["attempt"] for entry in entries] == [1, 2, 3]
 
 
-async def test_the_same_reference_gives_money_back_once_and_another_refund_under_it_is_409(
+async def test_a_repeated_reference_refunds_once_and_a_different_amount_gets_a_409(
     shop: Shop,
 ) -> None:
     session = await paid(shop)
@@ -102,7 +104,7 @@ async def test_the_same_reference_gives_money_back_once_and_another_refund_under
     assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 60_000
 
 
-async def test_many_at_once_under_one_reference_are_one_refund(shop: Shop) -> None:
+async def test_concurrent_requests_with_the_same_reference_refund_once(shop: Shop) -> None:
     session = await paid(shop)
     request = order(shop, session, amount_minor=60_000)
     replies = await asyncio.gather(*(refund(shop, request) for _ in range(8)))
@@ -110,7 +112,7 @@ async def test_many_at_once_under_one_reference_are_one_refund(shop: Shop) -> No
     assert len({reply.json["id"] for reply in replies}) == 1
 
 
-async def test_no_more_goes_back_than_was_taken(shop: Shop) -> None:
+async def test_refunds_cannot_exceed_the_captured_amount(shop: Shop) -> None:
     session = await paid(shop)
     part = order(shop, session, amount_minor=100_000)
     over = order(shop, session, amount_minor=59_001)
@@ -120,7 +122,7 @@ async def test_no_more_goes_back_than_was_taken(shop: Shop) -> None:
     assert (await inquire(shop, over["reference"])).status == 404
 
 
-async def test_unknown_captures_and_refunds_other_currencies_and_strangers_are_refused(
+async def test_refunds_need_a_known_capture_its_currency_and_its_account(
     shop: Shop,
 ) -> None:
     session = await paid(shop)
@@ -135,7 +137,7 @@ async def test_unknown_captures_and_refunds_other_currencies_and_strangers_are_r
     assert (await shop.call("GET", f"/v1/refunds/{mine}", key=OTHER_KEY)).status == 404
 
 
-async def test_money_in_another_currency_goes_back_in_that_one(shop: Shop) -> None:
+async def test_a_capture_in_another_currency_is_refunded_in_that_currency(shop: Shop) -> None:
     session = await paid(shop, OTHER_CURRENCY)
     assert session["capture"]["currency"] == "USD"
     assert (await refund(shop, order(shop, session))).status == 201
@@ -152,13 +154,15 @@ async def test_money_in_another_currency_goes_back_in_that_one(shop: Shop) -> No
         {"capture": None},
     ],
 )
-async def test_a_bad_refund_is_refused_with_a_reason(shop: Shop, change: dict[str, Any]) -> None:
+async def test_an_invalid_refund_is_refused_with_a_reason(
+    shop: Shop, change: dict[str, Any]
+) -> None:
     reply = await refund(shop, order(shop, await paid(shop)) | change)
     assert reply.status == 400
     assert reply.json["error"]
 
 
-async def test_a_pending_refund_counts_at_once_and_is_done_a_scaled_minute_later(
+async def test_a_pending_refund_reserves_its_amount_and_succeeds_a_scaled_minute_later(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(shop, REFUND_PENDING)
@@ -173,7 +177,7 @@ async def test_a_pending_refund_counts_at_once_and_is_done_a_scaled_minute_later
     assert (await inquire(shop, request["reference"])).json["status"] == "succeeded"
 
 
-async def test_a_tester_decides_a_pending_refund_before_its_time(
+async def test_a_tester_can_decide_a_pending_refund_early(
     slow_shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(slow_shop, REFUND_PENDING)
@@ -195,7 +199,7 @@ async def test_a_tester_decides_a_pending_refund_before_its_time(
     ).status == 404
 
 
-async def test_a_refused_refund_says_so_calls_back_and_leaves_the_money(
+async def test_a_refused_refund_is_reported_and_moves_no_money(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await paid(shop, REFUND_REFUSED)
@@ -208,7 +212,7 @@ async def test_a_refused_refund_says_so_calls_back_and_leaves_the_money(
     assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 0
 
 
-async def test_refunds_of_the_last_card_are_out_of_order_until_a_rule_mends_them(
+async def test_refunds_of_the_failing_card_return_503_unless_a_rule_enables_them(
     shop: Shop,
 ) -> None:
     session = await paid(shop, REFUND_OUT_OF_ORDER)
@@ -223,7 +227,7 @@ async def test_refunds_of_the_last_card_are_out_of_order_until_a_rule_mends_them
     assert (await refund(shop, order(shop, session))).status == 503
 
 
-async def test_refunds_and_their_inquiry_are_out_of_order_each_by_its_own_rule(shop: Shop) -> None:
+async def test_refunds_and_refund_inquiries_can_fail_separately(shop: Shop) -> None:
     session = await paid(shop)
     request = order(shop, session)
     await shop.set_rules({"match": {"reference": request["reference"]}, "action": "503_refund"})
@@ -236,7 +240,7 @@ async def test_refunds_and_their_inquiry_are_out_of_order_each_by_its_own_rule(s
     assert (await inquire(shop, request["reference"])).json["status"] == "succeeded"
 
 
-async def test_a_hanging_refund_has_been_done_meanwhile(shop: Shop, merchant: Merchant) -> None:
+async def test_a_hanging_refund_succeeds_and_responds_late(shop: Shop, merchant: Merchant) -> None:
     session = await paid(shop)
     rule = {"match": {"reference": session["reference"]}, "action": "hang_refund"}
     await shop.set_rules(rule)
@@ -248,15 +252,15 @@ async def test_a_hanging_refund_has_been_done_meanwhile(shop: Shop, merchant: Me
     assert (await callback_of(merchant, request["reference"])).event["refund"] == reply.json
 
 
-async def test_a_refund_that_a_tester_decided_stays_so_when_its_minute_is_over(
+async def test_a_refund_decided_by_a_tester_does_not_change_after_its_minute(
     merchant: Merchant,
 ) -> None:
-    with running_simulator(scale=100) as url:  # its minute is 0.6 s
+    with running_simulator(scale=100) as url:  # a scaled minute is 0.6 s
         async with aiohttp.ClientSession() as http:
             shop = Shop(http, url, merchant.url)
             session = await paid(shop, REFUND_PENDING)
             decided, status = {}, 0
-            while status != 200:  # a slow machine may need another try
+            while status != 200:  # retry if a slow machine was too late
                 decided = (await refund(shop, order(shop, session, amount_minor=1))).json
                 path = f"/_sim/refunds/{decided['id']}"
                 status = (await shop.call("POST", path, json={"status": "refused"})).status

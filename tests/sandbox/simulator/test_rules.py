@@ -13,14 +13,14 @@ from tests.support.patience import PATIENCE_S
 APPROVED = "4242424242424242"
 
 
-async def test_the_first_creates_answer_503_and_create_nothing(shop: Shop) -> None:
+async def test_the_first_creates_return_503_without_creating_a_session(shop: Shop) -> None:
     await shop.set_rules({"match": {"amount": "13.13"}, "action": "503x2"})
     order = shop.order(amount_minor=1313)
     statuses: list[int] = []
     for _ in range(3):
         statuses.append((await shop.call("POST", "/v1/sessions", json=order)).status)
-        found = await shop.call("GET", f"/v1/sessions/{order['reference']}")
-        statuses.append(found.status)
+        inquiry = await shop.call("GET", f"/v1/sessions/{order['reference']}")
+        statuses.append(inquiry.status)
     assert statuses == [503, 404, 503, 404, 201, 200]
 
 
@@ -45,7 +45,7 @@ async def test_a_rule_matches_an_amount_in_major_units(
     assert reply.status == (503 if hit else 201)
 
 
-async def test_the_first_rule_that_fits_wins_and_a_spent_one_is_passed_over(shop: Shop) -> None:
+async def test_the_first_matching_rule_applies_and_used_up_rules_are_skipped(shop: Shop) -> None:
     order = shop.order()
     await shop.set_rules(
         {"match": {"reference": "another"}, "action": "bad_json"},
@@ -60,7 +60,7 @@ async def test_the_first_rule_that_fits_wins_and_a_spent_one_is_passed_over(shop
     assert (await shop.call("POST", "/v1/sessions", json=order)).json["status"] == "open"
 
 
-async def test_a_hanging_create_has_created_the_session_meanwhile(shop: Shop) -> None:
+async def test_a_hanging_create_creates_the_session_and_responds_late(shop: Shop) -> None:
     await shop.set_rules({"match": {}, "action": "hang35s"})
     order = shop.order()
     begun = time.monotonic()
@@ -70,7 +70,7 @@ async def test_a_hanging_create_has_created_the_session_meanwhile(shop: Shop) ->
     assert (await shop.inquire(order["reference"]))["status"] == "open"
 
 
-async def test_garbage_is_answered_for_a_session_that_was_created(shop: Shop) -> None:
+async def test_a_garbage_response_is_sent_for_a_created_session(shop: Shop) -> None:
     await shop.set_rules({"match": {}, "action": "bad_json"})
     order = shop.order()
     reply = await shop.call("POST", "/v1/sessions", json=order)
@@ -80,13 +80,13 @@ async def test_garbage_is_answered_for_a_session_that_was_created(shop: Shop) ->
     assert (await shop.inquire(order["reference"]))["status"] == "open"
 
 
-async def test_the_callback_is_answered_before_the_create_is(
+async def test_the_callback_can_arrive_before_the_create_response(
     shop: Shop, merchant: Merchant
 ) -> None:
     await shop.set_rules({"match": {}, "action": "callback_before_response"})
     order = shop.order()
     reply = await shop.call("POST", "/v1/sessions", json=order)
-    [received] = merchant.received  # no waiting: it has come already
+    [received] = merchant.received  # no need to wait: it has arrived already
     assert received.event["session"] == reply.json
     assert (reply.status, reply.json["status"]) == (201, "paid")
     again = await shop.call("POST", "/v1/sessions", json=order)
@@ -94,7 +94,7 @@ async def test_the_callback_is_answered_before_the_create_is(
     assert len(merchant.received) == 1
 
 
-async def test_the_pay_page_answers_500(shop: Shop) -> None:
+async def test_the_pay_page_can_return_500(shop: Shop) -> None:
     session = await shop.create()
     await shop.set_rules({"match": {"reference": session["reference"]}, "action": "hosted_500"})
     assert (await shop.call("GET", session["pay_url"], key="")).status == 500
@@ -102,7 +102,7 @@ async def test_the_pay_page_answers_500(shop: Shop) -> None:
     assert (await shop.inquire(session["id"]))["status"] == "open"
 
 
-async def test_inquiry_and_cancel_are_out_of_order_each_by_its_own_rule(shop: Shop) -> None:
+async def test_inquiries_and_cancellations_can_fail_separately(shop: Shop) -> None:
     session = await shop.create()
     path = f"/v1/sessions/{session['id']}"
     await shop.set_rules(
@@ -115,7 +115,7 @@ async def test_inquiry_and_cancel_are_out_of_order_each_by_its_own_rule(shop: Sh
     assert (await shop.inquire(session["id"]))["status"] == "open"
 
 
-async def test_a_hanging_inquiry_tells_what_is_true_when_it_answers(
+async def test_a_hanging_inquiry_returns_the_state_at_response_time(
     shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     paid = threading.Event()
@@ -126,14 +126,14 @@ async def test_a_hanging_inquiry_tells_what_is_true_when_it_answers(
     session = await shop.create()
     await shop.set_rules({"match": {}, "action": "hang_inquiry"})
     monkeypatch.setattr(SimulatorEmulator, "hang", hang_until_paid)
-    asking = asyncio.create_task(shop.inquire(session["id"]))
+    inquiry = asyncio.create_task(shop.inquire(session["id"]))
     path = f"/v1/sessions/{session['id']}"
     while not await shop.log(path=path, method="GET"):
         pass
     await shop.pay(session, APPROVED)
-    assert not asking.done()
+    assert not inquiry.done()
     paid.set()
-    assert (await asking)["status"] == "paid"
+    assert (await inquiry)["status"] == "paid"
 
 
 @pytest.mark.parametrize(
@@ -149,7 +149,7 @@ async def test_a_hanging_inquiry_tells_what_is_true_when_it_answers(
         [{"match": {}, "action": "503x1"}] * 101,
     ],
 )
-async def test_bad_rules_are_refused_and_the_old_ones_stay(shop: Shop, rules: Any) -> None:
+async def test_invalid_rules_are_refused_and_the_old_rules_remain(shop: Shop, rules: Any) -> None:
     await shop.set_rules({"match": {}, "action": "503x1"})
     reply = await shop.call("PUT", "/_sim/rules", json=rules)
     assert reply.status == 400
@@ -157,7 +157,7 @@ async def test_bad_rules_are_refused_and_the_old_ones_stay(shop: Shop, rules: An
     assert (await shop.call("POST", "/v1/sessions", json=shop.order())).status == 503
 
 
-async def test_the_log_tells_questions_and_callbacks_with_answers_and_no_secret(
+async def test_the_log_lists_requests_callbacks_and_responses_without_secrets(
     shop: Shop, merchant: Merchant
 ) -> None:
     session = await shop.create()

@@ -9,7 +9,7 @@ pytestmark = pytest.mark.full
 APPROVED = "4242424242424242"
 
 
-async def test_a_new_session_is_open_and_found_by_both_names(shop: Shop) -> None:
+async def test_a_new_session_is_open_and_found_by_id_and_reference(shop: Shop) -> None:
     order = shop.order()
     reply = await shop.call("POST", "/v1/sessions", json=order)
     session = reply.json
@@ -25,17 +25,17 @@ async def test_a_new_session_is_open_and_found_by_both_names(shop: Shop) -> None
     assert await shop.inquire(session["id"]) == await shop.inquire(order["reference"]) == session
 
 
-async def test_the_same_reference_gives_the_same_session_and_another_amount_409(shop: Shop) -> None:
+async def test_a_repeated_reference_returns_the_session_and_a_changed_order_409(shop: Shop) -> None:
     order = shop.order()
     first = await shop.call("POST", "/v1/sessions", json=order)
     again = await shop.call("POST", "/v1/sessions", json=order)
     dearer = await shop.call("POST", "/v1/sessions", json=order | {"amount_minor": 159_001})
-    other = await shop.call("POST", "/v1/sessions", json=order | {"currency": "USD"})
+    other_currency = await shop.call("POST", "/v1/sessions", json=order | {"currency": "USD"})
     assert (again.status, again.json) == (200, first.json)
-    assert (dearer.status, other.status) == (409, 409)
+    assert (dearer.status, other_currency.status) == (409, 409)
 
 
-async def test_a_wrong_key_is_401_and_sessions_of_others_are_404(shop: Shop) -> None:
+async def test_a_wrong_key_gets_a_401_and_sessions_of_another_account_a_404(shop: Shop) -> None:
     session = await shop.create()
     path = f"/v1/sessions/{session['id']}"
     by_reference = f"/v1/sessions/{session['reference']}"
@@ -49,7 +49,7 @@ async def test_a_wrong_key_is_401_and_sessions_of_others_are_404(shop: Shop) -> 
     assert (await shop.inquire(session["id"]))["status"] == "open"
 
 
-async def test_two_accounts_may_use_the_same_reference(shop: Shop) -> None:
+async def test_two_accounts_can_use_the_same_reference(shop: Shop) -> None:
     order = shop.order()
     mine = await shop.call("POST", "/v1/sessions", json=order)
     theirs = await shop.call("POST", "/v1/sessions", key=OTHER_KEY, json=order)
@@ -77,7 +77,7 @@ async def test_two_accounts_may_use_the_same_reference(shop: Shop) -> None:
         ({"description": None}, 400),
     ],
 )
-async def test_a_bad_order_is_refused_with_a_reason(
+async def test_an_invalid_order_is_refused_with_a_reason(
     shop: Shop, change: dict[str, object], status: int
 ) -> None:
     reply = await shop.call("POST", "/v1/sessions", json=shop.order(**change))
@@ -85,7 +85,7 @@ async def test_a_bad_order_is_refused_with_a_reason(
     assert reply.json["error"]
 
 
-async def test_what_is_no_json_too_large_or_nowhere_is_refused_with_a_reason(shop: Shop) -> None:
+async def test_invalid_oversized_and_misdirected_requests_are_refused(shop: Shop) -> None:
     garbage = await shop.call("POST", "/v1/sessions", data=b'{"reference": \xff')
     large = await shop.call("POST", "/v1/sessions", data=b" " * 70_000)
     nowhere = await shop.call("GET", "/v1/payouts")
@@ -99,9 +99,7 @@ async def test_what_is_no_json_too_large_or_nowhere_is_refused_with_a_reason(sho
     assert all("error" in reply.json for reply in (garbage, nowhere, wrong_method))
 
 
-async def test_closing_ends_an_open_session_and_no_card_is_taken_any_more(
-    shop: Shop, merchant: Merchant
-) -> None:
+async def test_a_closed_session_cannot_be_paid(shop: Shop, merchant: Merchant) -> None:
     session = await shop.create()
     closed = await shop.cancel(session["reference"])
     assert (closed.status, closed.json["status"]) == (200, "closed")
@@ -111,7 +109,7 @@ async def test_closing_ends_an_open_session_and_no_card_is_taken_any_more(
     assert merchant.received == []
 
 
-async def test_a_paid_session_cannot_be_closed_and_says_what_it_took(shop: Shop) -> None:
+async def test_a_paid_session_cannot_be_closed_and_reports_its_capture(shop: Shop) -> None:
     session = await shop.create()
     await shop.pay(session, APPROVED)
     reply = await shop.cancel(session["id"])
@@ -119,7 +117,7 @@ async def test_a_paid_session_cannot_be_closed_and_says_what_it_took(shop: Shop)
     assert reply.json["capture"]["amount_minor"] == 159_000
 
 
-async def test_a_session_expires_by_its_own_clock_and_closes_as_expired(shop: Shop) -> None:
+async def test_a_session_expires_at_its_deadline_and_closes_as_expired(shop: Shop) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
     session = await shop.create(expires_at=soon.isoformat())
     await shop.until(session["id"], "expired")
@@ -128,7 +126,7 @@ async def test_a_session_expires_by_its_own_clock_and_closes_as_expired(shop: Sh
     assert (closed.status, closed.json["status"]) == (200, "expired")
 
 
-async def test_the_page_works_without_scripts_and_escapes_what_it_shows(shop: Shop) -> None:
+async def test_the_page_works_without_scripts_and_escapes_texts(shop: Shop) -> None:
     session = await shop.create()
     page = await shop.call("GET", session["pay_url"], key="")
     assert page.status == 200
@@ -143,12 +141,12 @@ async def test_the_page_works_without_scripts_and_escapes_what_it_shows(shop: Sh
     assert "500 JPY" in (await shop.call("GET", yen["pay_url"], key="")).text
 
 
-async def test_the_page_is_found_by_its_unguessable_id_alone(shop: Shop) -> None:
+async def test_the_page_is_found_only_by_its_unguessable_id(shop: Shop) -> None:
     session = await shop.create()
     assert (await shop.call("GET", f"/pay/{session['reference']}", key="")).status == 404
 
 
-async def test_the_buyer_cancels_on_the_page(shop: Shop, merchant: Merchant) -> None:
+async def test_the_buyer_can_cancel_on_the_page(shop: Shop, merchant: Merchant) -> None:
     session = await shop.create()
     reply = await shop.call("POST", f"{session['pay_url']}/cancel", key="")
     assert (reply.status, reply.headers["location"]) == (

@@ -31,10 +31,10 @@ async def _pay(api: stripe.StripeClient, url: str, http: aiohttp.ClientSession) 
 
 async def _list(api: stripe.StripeClient, **query: Any) -> list[stripe.BalanceTransaction]:
     page = await api.v1.balance_transactions.list_async(query)  # pyright: ignore[reportArgumentType]
-    return [found async for found in page.auto_paging_iter()]
+    return [transaction async for transaction in page.auto_paging_iter()]
 
 
-async def test_each_movement_has_its_category_fee_and_source(
+async def test_each_balance_transaction_has_a_category_a_fee_and_a_source(
     api: stripe.StripeClient, url: str, http: aiohttp.ClientSession
 ) -> None:
     intent = await _pay(api, url, http)
@@ -42,41 +42,45 @@ async def test_each_movement_has_its_category_fee_and_source(
     disputed = await _pay(api, url, http)
     dispute = await Buyer(url, http).dispute(disputed)
     await Buyer(url, http).decide_dispute(dispute, "won")
-    found = await _list(api, limit=2, expand=["data.source"])
-    assert sorted((txn.reporting_category, txn.amount, txn.fee, txn.net) for txn in found) == [
+    transactions = await _list(api, limit=2, expand=["data.source"])
+    assert sorted(
+        (txn.reporting_category, txn.amount, txn.fee, txn.net) for txn in transactions
+    ) == [
         ("charge", 10_000, 320, 9_680),
         ("charge", 10_000, 320, 9_680),
         ("dispute", -10_000, 1_500, -11_500),
         ("dispute_reversal", 10_000, 0, 10_000),
         ("refund", -1_000, 0, -1_000),
     ]
-    sources: dict[str, Any] = {txn.reporting_category: txn.source for txn in found}
+    sources: dict[str, Any] = {txn.reporting_category: txn.source for txn in transactions}
     assert sources["charge"].payment_intent in {intent, disputed}
     assert (sources["refund"].object, sources["dispute"].id) == ("refund", dispute)
 
 
-async def test_an_account_sees_its_own_and_a_span_of_time(
+async def test_balance_transactions_are_limited_to_the_account_and_period(
     api: stripe.StripeClient, connect: Connect, url: str, http: aiohttp.ClientSession
 ) -> None:
     await _pay(api, url, http)
-    [found] = await _list(api)
-    assert await _list(api, created={"gte": found.created, "lt": found.created + 1}) == [found]
-    assert await _list(api, created={"gte": found.created + 1}) == []
-    assert await _list(api, created={"lt": found.created}) == []
-    other = connect(sandbox.OTHER_SECRET_KEY)
-    assert await _list(other) == []
+    [transaction] = await _list(api)
+    assert await _list(
+        api, created={"gte": transaction.created, "lt": transaction.created + 1}
+    ) == [transaction]
+    assert await _list(api, created={"gte": transaction.created + 1}) == []
+    assert await _list(api, created={"lt": transaction.created}) == []
+    other_client = connect(sandbox.OTHER_SECRET_KEY)
+    assert await _list(other_client) == []
 
 
-async def test_a_payout_names_what_it_settled_and_can_come_back(
+async def test_a_payout_lists_its_transactions_and_can_fail(
     api: stripe.StripeClient, url: str, http: aiohttp.ClientSession
 ) -> None:
     await _pay(api, url, http)
-    asked = {"secret_key": sandbox.SECRET_KEY, "currency": "usd"}
-    async with http.post(f"{url}/_sandbox/payouts", json=asked) as answer:
+    request = {"secret_key": sandbox.SECRET_KEY, "currency": "usd"}
+    async with http.post(f"{url}/_sandbox/payouts", json=request) as answer:
         payout = await answer.json()
     settled = await _list(api, payout=payout["id"])
     assert sorted((txn.type, txn.net) for txn in settled) == [("charge", 9_680), ("payout", -9_680)]
-    async with http.post(f"{url}/_sandbox/payouts", json=asked) as answer:
+    async with http.post(f"{url}/_sandbox/payouts", json=request) as answer:
         assert answer.status == 400
     async with http.post(f"{url}/_sandbox/payouts/{payout['id']}/fail", json={}) as answer:
         assert (await answer.json())["status"] == "failed"

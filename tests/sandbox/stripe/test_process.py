@@ -16,8 +16,8 @@ from tests.support.stripe import running_stripe
 
 pytestmark = pytest.mark.full
 
-LOOPBACK = "0100007F"  # 127.0.0.1, as the kernel writes it
-SHARED_FILE = Path("/tmp/localstripe.pickle")  # noqa: S108 - where localstripe would write
+LOOPBACK = "0100007F"  # 127.0.0.1, in the kernel's format
+SHARED_FILE = Path("/tmp/localstripe.pickle")  # noqa: S108 - localstripe would write this file
 ORDER: stripe.params.PaymentIntentCreateParams = {
     "amount": 2_000,
     "currency": "usd",
@@ -39,11 +39,11 @@ def run(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]
 
 
 @pytest.mark.parametrize("host", ["0.0.0.0", "::", "192.0.2.1", "localhost"])  # noqa: S104
-def test_it_serves_no_other_machine(host: str) -> None:
-    ended = run("--host", host)
-    assert ended.returncode == 1
-    assert ended.stderr.strip()
-    assert "Traceback" not in ended.stderr
+def test_the_emulator_refuses_to_listen_on_other_hosts(host: str) -> None:
+    result = run("--host", host)
+    assert result.returncode == 1
+    assert result.stderr.strip()
+    assert "Traceback" not in result.stderr
 
 
 @pytest.mark.parametrize(
@@ -54,14 +54,16 @@ def test_it_serves_no_other_machine(host: str) -> None:
         {"STRIPE_WEBHOOK_URL": "http://127.0.0.1:9/"},
     ],
 )
-def test_half_a_configuration_is_refused_and_not_shown(environment: dict[str, str]) -> None:
-    ended = run(**environment)
-    assert ended.returncode == 1
-    assert "Traceback" not in ended.stderr
-    assert not [value for value in environment.values() if value in ended.stderr]
+def test_an_incomplete_configuration_is_refused_and_not_displayed(
+    environment: dict[str, str],
+) -> None:
+    result = run(**environment)
+    assert result.returncode == 1
+    assert "Traceback" not in result.stderr
+    assert not [value for value in environment.values() if value in result.stderr]
 
 
-async def test_it_listens_on_the_loopback_interface_alone(url: str) -> None:
+async def test_the_emulator_listens_only_on_the_loopback_interface(url: str) -> None:
     port = f"{urlsplit(url).port:04X}"
     listening = [
         line.split()[1]
@@ -72,14 +74,16 @@ async def test_it_listens_on_the_loopback_interface_alone(url: str) -> None:
     assert listening == [f"{LOOPBACK}:{port}"]
 
 
-async def test_it_writes_no_file_that_the_whole_machine_shares(api: stripe.StripeClient) -> None:
+async def test_the_emulator_does_not_write_the_machine_wide_file_of_localstripe(
+    api: stripe.StripeClient,
+) -> None:
     before = SHARED_FILE.stat().st_mtime_ns if SHARED_FILE.exists() else None
     await api.v1.payment_intents.create_async(ORDER)
     after = SHARED_FILE.stat().st_mtime_ns if SHARED_FILE.exists() else None
     assert after == before
 
 
-async def test_one_key_makes_one_intent_and_another_order_under_it_is_refused(
+async def test_an_idempotency_key_creates_one_intent_and_rejects_another_order(
     api: stripe.StripeClient,
 ) -> None:
     options: stripe.RequestOptions = {"idempotency_key": "one"}
@@ -88,11 +92,13 @@ async def test_one_key_makes_one_intent_and_another_order_under_it_is_refused(
     assert (again.id, again.client_secret) == (first.id, first.client_secret)
     with pytest.raises(stripe.IdempotencyError):
         await api.v1.payment_intents.create_async({**ORDER, "amount": 1}, options)
-    other = await api.v1.payment_intents.create_async(ORDER, {"idempotency_key": "two"})
-    assert other.id != first.id
+    second_intent = await api.v1.payment_intents.create_async(ORDER, {"idempotency_key": "two"})
+    assert second_intent.id != first.id
 
 
-async def test_an_account_sees_its_own_alone(api: stripe.StripeClient, connect: Connect) -> None:
+async def test_an_account_can_access_only_its_own_objects(
+    api: stripe.StripeClient, connect: Connect
+) -> None:
     ours = await api.v1.payment_intents.create_async(ORDER)
     theirs = connect(sandbox.OTHER_SECRET_KEY)
     with pytest.raises(stripe.InvalidRequestError) as missing:
@@ -104,7 +110,7 @@ async def test_an_account_sees_its_own_alone(api: stripe.StripeClient, connect: 
         await connect("sk_test_nobody").v1.payment_intents.retrieve_async(ours.id)
 
 
-async def test_no_more_goes_back_than_came_in(
+async def test_refunds_cannot_exceed_the_payment(
     url: str, http: aiohttp.ClientSession, api: stripe.StripeClient
 ) -> None:
     intent = await api.v1.payment_intents.create_async(ORDER)
@@ -126,7 +132,7 @@ async def test_no_more_goes_back_than_came_in(
 
 
 @pytest.mark.parametrize("wrong", ["key", "client_secret"])
-async def test_a_buyer_needs_the_accounts_key_and_the_intents_secret(
+async def test_a_payment_needs_the_accounts_key_and_the_intents_secret(
     url: str, http: aiohttp.ClientSession, api: stripe.StripeClient, wrong: str
 ) -> None:
     intent = await api.v1.payment_intents.create_async(ORDER)
@@ -141,5 +147,5 @@ async def test_a_buyer_needs_the_accounts_key_and_the_intents_secret(
     }[wrong]
     async with http.post(f"{url}/element/confirm", json=payload) as answer:
         assert answer.status in {401, 404}
-    found = await api.v1.payment_intents.retrieve_async(intent.id)
-    assert found.status == "requires_payment_method"
+    stored = await api.v1.payment_intents.retrieve_async(intent.id)
+    assert stored.status == "requires_payment_method"

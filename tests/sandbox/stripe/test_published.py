@@ -40,25 +40,27 @@ def url(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
         yield url
 
 
-async def intend(api: stripe.StripeClient, amount: int = 2_000, currency: str = "thb") -> Any:
+async def create_intent(
+    api: stripe.StripeClient, amount: int = 2_000, currency: str = "thb"
+) -> Any:
     return await api.v1.payment_intents.create_async({"amount": amount, "currency": currency})
 
 
-def shown(intent: Any) -> SessionCreated:
+def make_session(intent: Any) -> SessionCreated:
     card = {"publishable_key": sandbox.PUBLISHABLE_KEY, "client_secret": intent.client_secret}
     return SessionCreated(reference=intent.id, next_action={"embedded_card": card})
 
 
-async def event(receiver: Receiver, kind: str, **fields: object) -> dict[str, Any]:
+async def wait_for_event(receiver: Receiver, kind: str, **fields: object) -> dict[str, Any]:
     """Wait for an event about an object with these fields; return that object."""
 
-    def arrived() -> list[dict[str, Any]]:
+    def list_objects() -> list[dict[str, Any]]:
         events = [json.loads(request.body) for request in receiver.received]
-        about = [said["data"]["object"] for said in events if said["type"] == kind]
-        return [item for item in about if fields.items() <= item.items()]
+        objects = [payload["data"]["object"] for payload in events if payload["type"] == kind]
+        return [item for item in objects if fields.items() <= item.items()]
 
-    await receiver.wait_for(lambda _: bool(arrived()))
-    return arrived()[0]
+    await receiver.wait_for(lambda _: bool(list_objects()))
+    return list_objects()[0]
 
 
 MINIMUMS = [("usd", 50), ("jpy", 50), ("thb", 1_000), ("twd", 1_625), ("idr", 825_000)]
@@ -68,23 +70,23 @@ MINIMUMS = [("usd", 50), ("jpy", 50), ("thb", 1_000), ("twd", 1_625), ("idr", 82
 async def test_an_amount_has_its_published_minimum(
     api: stripe.StripeClient, currency: str, minimum: int
 ) -> None:
-    assert (await intend(api, minimum, currency)).amount == minimum
+    assert (await create_intent(api, minimum, currency)).amount == minimum
     with pytest.raises(stripe.InvalidRequestError) as refused:
-        await intend(api, minimum - 1, currency)
+        await create_intent(api, minimum - 1, currency)
     assert refused.value.code == "amount_too_small"
 
 
 @pytest.mark.parametrize(("currency", "digits"), [("usd", 8), ("jpy", 8), ("idr", 12)])
-async def test_an_amount_has_as_many_digits_as_published(
+async def test_an_amount_has_its_published_maximum_number_of_digits(
     api: stripe.StripeClient, currency: str, digits: int
 ) -> None:
-    assert (await intend(api, 10**digits - 1, currency)).amount == 10**digits - 1
+    assert (await create_intent(api, 10**digits - 1, currency)).amount == 10**digits - 1
     with pytest.raises(stripe.InvalidRequestError) as refused:
-        await intend(api, 10**digits, currency)
+        await create_intent(api, 10**digits, currency)
     assert refused.value.code == "amount_too_large"
 
 
-async def test_an_intent_keeps_its_description_and_excluded_methods(
+async def test_an_intent_stores_its_description_and_excluded_methods(
     api: stripe.StripeClient,
 ) -> None:
     order: stripe.params.PaymentIntentCreateParams = {
@@ -103,50 +105,50 @@ async def test_an_intent_keeps_its_description_and_excluded_methods(
 async def test_a_refund_in_the_dashboard_has_no_metadata_and_sends_both_events(
     api: stripe.StripeClient, buyer: Buyer, receiver: Receiver
 ) -> None:
-    intent = await intend(api)
-    await buyer.pay(shown(intent))
+    intent = await create_intent(api)
+    await buyer.pay(make_session(intent))
     refund_id = await buyer.refund_in_dashboard(intent.id, 1_500)
-    refund = await event(receiver, "refund.created", id=refund_id)
-    charge = await event(receiver, "charge.refunded", payment_intent=intent.id)
+    refund = await wait_for_event(receiver, "refund.created", id=refund_id)
+    charge = await wait_for_event(receiver, "charge.refunded", payment_intent=intent.id)
     assert refund["payment_intent"] == intent.id
     assert (refund["amount"], refund["metadata"], refund["status"]) == (1_500, {}, "succeeded")
     assert (charge["amount_refunded"], charge["refunded"]) == (1_500, False)
     await buyer.refund_in_dashboard(intent.id)
-    await event(receiver, "charge.refunded", refunded=True, amount_refunded=2_000)
-    listed = await api.v1.refunds.list_async({"payment_intent": intent.id})
-    assert sum(item.amount for item in listed.data) == 2_000
+    await wait_for_event(receiver, "charge.refunded", refunded=True, amount_refunded=2_000)
+    refunds = await api.v1.refunds.list_async({"payment_intent": intent.id})
+    assert sum(item.amount for item in refunds.data) == 2_000
 
 
-async def test_an_issuer_warns_of_fraud(
+async def test_an_early_fraud_warning_is_sent_as_an_event(
     api: stripe.StripeClient, buyer: Buyer, receiver: Receiver
 ) -> None:
-    intent = await intend(api)
-    await buyer.pay(shown(intent))
+    intent = await create_intent(api)
+    await buyer.pay(make_session(intent))
     warning_id = await buyer.warn_of_fraud(intent.id)
-    warning = await event(receiver, "radar.early_fraud_warning.created", id=warning_id)
+    warning = await wait_for_event(receiver, "radar.early_fraud_warning.created", id=warning_id)
     assert warning["payment_intent"] == intent.id
     assert set(warning) <= set(stripe.radar.EarlyFraudWarning.__annotations__) | {"object"}
 
 
-async def test_a_buyer_who_leaves_can_choose_another_method(
+async def test_a_buyer_who_abandons_a_challenge_can_pay_again(
     api: stripe.StripeClient, buyer: Buyer, receiver: Receiver
 ) -> None:
-    intent = await intend(api)
-    said = await buyer.confirm(shown(intent), sandbox.CHALLENGES)
-    assert said["status"] == "requires_action"
-    await buyer.leave(shown(intent))
-    failed = await event(receiver, "payment_intent.payment_failed", id=intent.id)
+    intent = await create_intent(api)
+    confirmation = await buyer.confirm(make_session(intent), sandbox.CHALLENGES)
+    assert confirmation["status"] == "requires_action"
+    await buyer.leave(make_session(intent))
+    failed = await wait_for_event(receiver, "payment_intent.payment_failed", id=intent.id)
     assert failed["status"] == "requires_payment_method"
     assert failed["last_payment_error"]["code"] == "payment_method_customer_decline"
-    await buyer.pay(shown(intent))
+    await buyer.pay(make_session(intent))
 
 
-async def test_a_payment_that_is_cancelled_in_the_dashboard_says_why(
+async def test_a_payment_cancelled_in_the_dashboard_has_a_cancellation_reason(
     api: stripe.StripeClient, buyer: Buyer, receiver: Receiver
 ) -> None:
-    intent = await intend(api)
+    intent = await create_intent(api)
     await buyer.cancel_in_dashboard(intent.id)
-    cancelled = await event(receiver, "payment_intent.canceled", id=intent.id)
+    cancelled = await wait_for_event(receiver, "payment_intent.canceled", id=intent.id)
     assert cancelled["status"] == "canceled"
     assert cancelled["cancellation_reason"] == "requested_by_customer"
-    assert "error" in await buyer.confirm(shown(intent), sandbox.PAYS)
+    assert "error" in await buyer.confirm(make_session(intent), sandbox.PAYS)

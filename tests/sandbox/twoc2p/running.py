@@ -50,7 +50,7 @@ def accounts() -> list[Account]:
 
 @contextmanager
 def running_twoc2p(scale: float = SCALE, *, pages_host: str = "127.0.0.1") -> Generator[str]:
-    """Run an emulator in a thread of its own; gives its URL. Its pages may be at another host."""
+    """Run an emulator in a separate thread; yield its URL. Its pages can have a different host."""
     listener = socket.create_server(("127.0.0.1", 0))
     pages = f"http://{pages_host}:{listener.getsockname()[1]}"
     key = read_private(pair("gateway")[0])
@@ -120,9 +120,9 @@ class Shop:
 
     async def token(self, **changes: Any) -> tuple[dict[str, Any], dict[str, Any]]:
         order = self.order(**changes)
-        said = await self.ask("paymentToken", order)
-        assert said["respCode"] == "0000", said
-        return order, said
+        response = await self.ask("paymentToken", order)
+        assert response["respCode"] == "0000", response
+        return order, response
 
     async def inquire(self, invoice: str) -> dict[str, Any]:
         return await self.ask("paymentInquiry", {"merchantID": MERCHANT, "invoiceNo": invoice})
@@ -144,6 +144,6 @@ class Shop:
         async with self._http.post(path, json={"amount": amount}) as answer:
             assert answer.status == 200, await answer.text()
 
-    async def kept(self, invoice: str, merchant: str = MERCHANT) -> dict[str, Any]:
+    async def get_invoice(self, invoice: str, merchant: str = MERCHANT) -> dict[str, Any]:
         async with self._http.get(f"{self.url}/_twoc2p/{merchant}/{invoice}") as answer:
             return await answer.json()

@@ -30,12 +30,12 @@ async def act(
 
 
 async def paid(shop: Shop, card: str = APPROVED) -> str:
-    order, said = await shop.token()
-    await shop.press(said["webPaymentUrl"], card=card)
+    order, token = await shop.token()
+    await shop.press(token["webPaymentUrl"], card=card)
     return order["invoiceNo"]
 
 
-async def test_refunds_take_from_what_is_left_and_are_listed_by_reference(
+async def test_refunds_are_limited_to_the_remainder_and_listed_by_reference(
     shop: Shop,
 ) -> None:
     invoice = await paid(shop)
@@ -45,42 +45,44 @@ async def test_refunds_take_from_what_is_left_and_are_listed_by_reference(
     none = await act(shop, "R", invoice, "0.01", "ref_4")
     codes = [answer.findtext("respCode") for answer in (first, over, rest, none)]
     assert codes == ["00", "40", "00", "49"]
-    listed = (await act(shop, "RS", invoice)).findall("refundList/refund")
-    references = [refund.get("referenceNo") for refund in listed]
+    refunds = (await act(shop, "RS", invoice)).findall("refundList/refund")
+    references = [refund.get("referenceNo") for refund in refunds]
     assert references == [answer.findtext("refundReferenceNo") for answer in (first, rest)]
-    assert set(listed[0].attrib) == {"amount", "status", "referenceNo", "dateTime"}
-    assert (await shop.kept(invoice))["refunded"] == "1590.00"
+    assert set(refunds[0].attrib) == {"amount", "status", "referenceNo", "dateTime"}
+    assert (await shop.get_invoice(invoice))["refunded"] == "1590.00"
 
 
-async def test_the_same_refund_twice_is_two_refunds(shop: Shop) -> None:
+async def test_a_repeated_refund_request_refunds_again(shop: Shop) -> None:
     invoice = await paid(shop)
     for _ in range(2):
         await act(shop, "R", invoice, "1.00", "ref_1")
-    assert (await shop.kept(invoice))["refunded"] == "2.00"
+    assert (await shop.get_invoice(invoice))["refunded"] == "2.00"
 
 
-async def test_a_repeated_idempotency_id_gives_the_first_answer_whatever_is_requested(
+async def test_a_repeated_idempotency_id_returns_the_first_response(
     shop: Shop,
 ) -> None:
     invoice = await paid(shop, UNSETTLED)
     refused = await act(shop, "R", invoice, "1590.00", key="one")
     voided = await act(shop, "V", invoice, "1590.00", key="one")
     assert ET.tostring(voided) == ET.tostring(refused)
-    assert (await shop.kept(invoice))["status"] == "A"
+    assert (await shop.get_invoice(invoice))["status"] == "A"
     settled = await paid(shop)
     for _ in range(2):
         assert (await act(shop, "R", settled, "1.00", key="two")).findtext("respCode") == "00"
-    assert (await shop.kept(settled))["refunded"] == "1.00"
+    assert (await shop.get_invoice(settled))["refunded"] == "1.00"
 
 
 async def test_a_refund_in_the_portal_is_listed(shop: Shop) -> None:
     invoice = await paid(shop)
     await shop.refund_in_portal(invoice, "590.00")
-    [listed] = (await act(shop, "RS", invoice)).findall("refundList/refund")
-    assert (listed.get("amount"), listed.get("status")) == ("590.00", "RF")
+    [refund] = (await act(shop, "RS", invoice)).findall("refundList/refund")
+    assert (refund.get("amount"), refund.get("status")) == ("590.00", "RF")
 
 
-async def test_what_is_settled_is_not_voided_and_what_is_not_is_not_refunded(shop: Shop) -> None:
+async def test_only_unsettled_payments_are_voided_and_only_settled_ones_refunded(
+    shop: Shop,
+) -> None:
     settled, unsettled = await paid(shop), await paid(shop, UNSETTLED)
     assert (await act(shop, "V", settled)).findtext("respCode") == "21"
     assert (await act(shop, "R", unsettled, "1.00")).findtext("respCode") == "12"
@@ -89,7 +91,7 @@ async def test_what_is_settled_is_not_voided_and_what_is_not_is_not_refunded(sho
     assert (await act(shop, "V", unsettled)).findtext("respCode") == "29"
 
 
-async def test_bad_requests_have_codes_of_their_own(shop: Shop) -> None:
+async def test_each_invalid_request_has_its_own_code(shop: Shop) -> None:
     invoice = await paid(shop)
     assert (await act(shop, "R", "nobody", "1.00")).findtext("respCode") == "16"
     assert (await act(shop, "R", invoice, "1")).findtext("respCode") == "18"
@@ -97,11 +99,11 @@ async def test_bad_requests_have_codes_of_their_own(shop: Shop) -> None:
     assert (await act(shop, "X", invoice)).findtext("respCode") == "17"
 
 
-async def test_what_a_stranger_sealed_is_not_read(shop: Shop) -> None:
+async def test_requests_sealed_with_an_unknown_key_are_refused(shop: Shop) -> None:
     stranger = read_private(pair("stranger")[0])
     for body in (envelope.seal(b"<a/>", GATEWAY.public_key(), stranger), "", "a.b.c"):
         assert (await shop.post("/PaymentAction/2.0/action", body.encode()))[0] == 400
 
 
-async def test_the_gateway_shows_its_public_key(shop: Shop) -> None:
+async def test_the_gateway_publishes_its_public_key(shop: Shop) -> None:
     assert (await shop.show(f"{shop.url}/_twoc2p/public-key"))[1] == pair("gateway")[1]

@@ -33,12 +33,12 @@ def answers(url: str) -> bool:
         return False
 
 
-@pytest.mark.parametrize("way", ["environment", "file"])
-def test_the_command_serves_until_it_is_told_to_stop(way: str, tmp_path: Path) -> None:
+@pytest.mark.parametrize("source", ["environment", "file"])
+def test_the_command_serves_until_it_is_stopped(source: str, tmp_path: Path) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
     arguments, variables = ["--port", str(port)], environment(SIM_TIME_SCALE="100")
-    if way == "file":
+    if source == "file":
         (tmp_path / "accounts.json").write_text(ACCOUNTS)
         arguments += ["--accounts", str(tmp_path / "accounts.json")]
     else:
@@ -67,7 +67,7 @@ def test_the_command_serves_until_it_is_told_to_stop(way: str, tmp_path: Path) -
         {"TWOC2P_ACCOUNTS": ACCOUNTS, "SIM_TIME_SCALE": "nan"},
     ],
 )
-def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
+def test_invalid_settings_end_the_command_with_a_reason_and_no_secrets(
     variables: dict[str, str],
 ) -> None:
     process = subprocess.run(
@@ -78,7 +78,7 @@ def test_bad_settings_end_the_command_with_a_reason_and_no_secret(
     assert "very-secret" not in process.stderr
 
 
-def test_the_emulator_imports_nothing_of_the_service() -> None:
+def test_the_emulator_does_not_import_the_service() -> None:
     script = (
         "import sys, payintent_sandbox.emulators.twoc2p.__main__\n"
         "print(*(name for name in sys.modules if name.startswith('payintent')))"
