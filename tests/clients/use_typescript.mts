@@ -1,12 +1,12 @@
-// Does what a merchant does, with openapi-fetch and the types that openapi-typescript has made; prints
-// it as JSON. Arguments: the address of the service, the key, the id of a paid payment, a buyer who is denied.
+// Runs a merchant's actions with openapi-fetch and the types from openapi-typescript, and prints them
+// as JSON. Arguments: the service's URL, the key, the id of a paid payment, a buyer who is denied.
 
 import createClient from "openapi-fetch";
 import type { components, paths } from "./schema.d.ts";
 
 type NextAction = components["schemas"]["NextAction"];
 
-/** Every kind of next action is told apart by its type: this would not compile otherwise. */
+/** Compiles only if the type distinguishes every kind of next action. */
 export function leadsTo(action: NextAction): string | undefined {
   switch (action.type) {
     case "redirect":

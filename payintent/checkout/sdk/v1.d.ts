@@ -49,7 +49,7 @@ export interface CheckoutSdk {
     checkoutId: string,
     options?: { currency?: string; country?: string; signal?: AbortSignal },
   ): Promise<QuoteList>;
-  selectQuote(checkoutId: string, chosen: SelectQuote): Promise<Selection>;
+  selectQuote(checkoutId: string, selection: SelectQuote): Promise<Selection>;
   /** Performs the next action of a selection. The hosted page performs actions that the SDK does not know. */
   handleNextAction(
     checkoutId: string,
@@ -62,7 +62,7 @@ export interface CheckoutSdk {
   cancel(checkoutId: string): Promise<CheckoutResult>;
   readonly onchain: Onchain;
   /** Adds a listener, and returns a function that removes it. */
-  on<E extends keyof SdkEvents>(event: E, listener: (told: SdkEvents[E]) => void): () => void;
+  on<E extends keyof SdkEvents>(event: E, listener: (detail: SdkEvents[E]) => void): () => void;
 }
 
 export type Target = "_self" | "_top" | "popup";
@@ -76,7 +76,7 @@ export interface SdkEvents {
 
 /** Asks your server to create a payment for the amount that was set in the widget. */
 export type CreateCheckout = (
-  wanted: Amount & { country?: string },
+  order: Amount & { country?: string },
 ) => Promise<{ checkoutId?: string; checkoutUrl: string }>;
 
 export interface PopupOptions {
@@ -159,7 +159,7 @@ export interface CheckoutView {
   receipt_id?: string;
   return_url?: string;
   events_url?: string;
-  /** Present after the checkout has ended. Whether no notification of the merchant's server is pending. */
+  /** Whether the checkout has ended and no merchant notification is pending. */
   merchant_told?: boolean;
 }
 
@@ -254,7 +254,7 @@ export interface Widget {
   /** Submits the buyer's selection, and waits for the result. */
   submit(): Promise<CheckoutResult>;
   unmount(): void;
-  on<E extends keyof WidgetEvents>(event: E, listener: (told: WidgetEvents[E]) => void): () => void;
+  on<E extends keyof WidgetEvents>(event: E, listener: (detail: WidgetEvents[E]) => void): () => void;
 }
 
 export interface WidgetEvents {
@@ -270,7 +270,7 @@ export interface WidgetEvents {
 }
 
 export interface Eip1193Provider {
-  request(asked: { method: string; params?: unknown[] }): Promise<any>;
+  request(call: { method: string; params?: unknown[] }): Promise<any>;
 }
 
 export interface WalletInfo {
@@ -428,7 +428,7 @@ export type FinalCode =
   | "WIDGET_NOT_MOUNTED"
   | "WIDGET_FAILED";
 
-/** Codes of the API that have no other name here, such as `RATE_LIMITED`, pass through. */
+/** API codes without an equivalent in this list, such as `RATE_LIMITED`, are passed through. */
 export type ErrorCode = RetryableCode | FinalCode | (string & {});
 
 export interface ErrorFields {
@@ -457,13 +457,13 @@ export declare class CheckoutError extends Error implements ErrorFields {
   readonly retryable: boolean;
   readonly requestId: string | null;
   readonly checkoutId: string | null;
-  /** How long to wait before, where the service said so. */
+  /** Delay before the next attempt, if the service requires a delay. */
   readonly retryAfterMs?: number;
-  /** Of the answer, where there was one. */
+  /** HTTP status of the response, if there was a response. */
   readonly status?: number;
-  /** Of a payment that has failed. */
+  /** Present if the payment has failed. */
   readonly failureReason?: FailureReason;
-  /** Set where fraud screening blocks; treat a code that you do not know as a block. */
+  /** Present if fraud screening denied the request. Treat an unknown code as a denial. */
   readonly fds?: FraudVerdict;
   toJSON(): ErrorFields;
 }
@@ -474,7 +474,7 @@ declare global {
   }
 }
 
-// What follows is between v1.js and its wallets' part, and nobody else's.
+// The types below are internal: v1.js passes these functions to v1.onchain.js.
 
 export interface Request {
   method?: string;

@@ -135,18 +135,18 @@
   }
 
   /** Creates a list of event listeners. A listener that throws does not affect the others. */
-  function board() {
+  function emitter() {
     /** @type {Record<string, Set<Function>>} */
-    const heard = {};
+    const listeners = {};
     return {
       /** @param {string} event @param {Function} listener */
       on(event, listener) {
-        (heard[event] ??= new Set()).add(listener);
-        return () => void heard[event]?.delete(listener);
+        (listeners[event] ??= new Set()).add(listener);
+        return () => void listeners[event]?.delete(listener);
       },
-      /** @param {string} event @param {any} told */
-      emit(event, told) {
-        heard[event]?.forEach((listener) => queueMicrotask(() => listener(told)));
+      /** @param {string} event @param {any} detail */
+      emit(event, detail) {
+        listeners[event]?.forEach((listener) => queueMicrotask(() => listener(detail)));
       },
     };
   }
@@ -202,7 +202,7 @@
     const api = base(apiBase, "/v1");
     const pages = base(checkoutBase, "/c");
     const home = new URL(pages).origin;
-    const { on, emit } = board();
+    const { on, emit } = emitter();
     /** @type {unknown} */
     let last;
     /** Reports an error, but only once. @param {unknown} error @param {any} id @param {typeof emit} [more] */
@@ -437,9 +437,9 @@
       let mounted = false;
       let nonce = "";
       let ready = () => {};
-      const told = board();
+      const events = emitter();
       /** @param {unknown} error */
-      const complain = (error) => report(error, known?.id, told.emit);
+      const complain = (error) => report(error, known?.id, events.emit);
 
       /** @param {unknown} error */
       function stop(error) {
@@ -450,7 +450,7 @@
       }
 
       /** @param {MessageEvent} event */
-      function hear({ origin, source, data }) {
+      function receive({ origin, source, data }) {
         if (!frame || !known || source !== frame.contentWindow || origin !== home) return;
         if (data?.source !== "payintent" || data.version !== 1 || data.nonce !== nonce) return;
         const { type, height, action, requestId, status, retryAfter } = data;
@@ -465,15 +465,15 @@
         if (type === "next_action" && /^(redirect|onchain_session)$/.test(action?.type)) {
           handleNextAction(known.id, action, { target: "_top" }).catch(complain);
         }
-        told.emit(type, data);
+        events.emit(type, data);
       }
 
       /** @param {object} message */
-      const say = (message) =>
+      const send = (message) =>
         frame?.contentWindow?.postMessage({ source: "payintent", version: 1, nonce, ...message }, home);
 
       function drop() {
-        removeEventListener("message", hear);
+        removeEventListener("message", receive);
         frame?.remove();
         frame = null;
         stop(new CheckoutError("WIDGET_NOT_MOUNTED"));
@@ -491,7 +491,7 @@
         const mine = document.createElement("iframe");
         mine.style.cssText = "width:100%;border:0;min-height:20rem";
         frame = Object.assign(mine, { title, allow: "payment; clipboard-write", src: url });
-        addEventListener("message", hear);
+        addEventListener("message", receive);
         place?.append(mine);
         try {
           await new Promise((done, cut) => {
@@ -539,7 +539,7 @@
           place = need(typeof element === "string" ? document.querySelector(element) : element, "element");
           if (known) return load();
           mounted = true;
-          told.emit("ready", {});
+          events.emit("ready", {});
         },
         /** @param {{ locale?: string, country?: string, amount?: Amount }} changes */
         async update({ amount: wanted, ...changes }) {
@@ -547,11 +547,11 @@
           checkCountry(changes.country);
           if (wanted) await setAmount(wanted);
           Object.assign(own, changes);
-          say({ type: "update", ...changes });
+          send({ type: "update", ...changes });
         },
         async submit() {
           there();
-          if (frame) say({ type: "submit" });
+          if (frame) send({ type: "submit" });
           else if (!amount) fail("AMOUNT_NOT_SET");
           else await (making ??= make().finally(() => (making = null)));
           return waitForResult(need(known, "checkoutUrl").id, { signal: turn.signal });
@@ -559,7 +559,7 @@
       };
       return {
         ...watched(calls, complain),
-        on: told.on,
+        on: events.on,
         unmount() {
           mounted = false;
           drop();

@@ -100,10 +100,10 @@
       // A wallet may not know the chain, or may add the chain without switching to it.
       for (const verb of ["switch", "add", "switch", ""]) {
         if (+(await ask(provider, "eth_chainId", [], code)) === network_id) return;
-        const asked = verb === "add" ? wallet_chain : { chainId: wallet_chain.chainId };
+        const params = verb === "add" ? wallet_chain : { chainId: wallet_chain.chainId };
         if (!verb) fail(code);
         try {
-          await ask(provider, `wallet_${verb}EthereumChain`, [asked], code);
+          await ask(provider, `wallet_${verb}EthereumChain`, [params], code);
         } catch (/** @type {any} */ error) {
           if (error.code !== code) throw error;
         }
@@ -134,22 +134,22 @@
     async function follow(provider, payer, txHash, hasHappened, signal) {
       const code = "ONCHAIN_TX_FAILED";
       // A node error must not make a transaction look lost, and a node that does not respond must not block the loop.
-      /** @param {Promise<any>} asked */
-      const settled = (asked) => Promise.race([asked.catch(() => 0), sleep(ANSWER_MS)]);
-      /** @param {string} what @param {unknown[]} params */
-      const tell = (what, params) => settled(ask(provider, `eth_getTransaction${what}`, params, code));
+      /** @param {Promise<any>} response */
+      const settled = (response) => Promise.race([response.catch(() => 0), sleep(ANSWER_MS)]);
+      /** @param {string} kind @param {unknown[]} params */
+      const query = (kind, params) => settled(ask(provider, `eth_getTransaction${kind}`, params, code));
       let nonce;
       let replaced = 0;
       for (const until = Date.now() + MINED_MS; Date.now() < until; await sleep(LOOK_MS)) {
         halt(signal);
-        const receipt = await tell("Receipt", [txHash]);
+        const receipt = await query("Receipt", [txHash]);
         if (+receipt?.status === 0) fail(code);
         if (receipt) break;
         // A wallet may replace the transaction to speed it up or to cancel it.
         const happened = await settled(hasHappened());
-        const known = await tell("ByHash", [txHash]);
+        const known = await query("ByHash", [txHash]);
         nonce ??= known?.nonce;
-        if (nonce && +(await tell("Count", [payer, "latest"])) > +nonce) replaced += 1;
+        if (nonce && +(await query("Count", [payer, "latest"])) > +nonce) replaced += 1;
         if (happened) return known === null ? null : txHash;
         if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled the transaction");
       }
@@ -175,8 +175,8 @@
       await ensureChain(provider, chain);
       halt(signal);
       const chainId = `0x${chain.network_id.toString(16)}`;
-      const asked = { from: payer, to, value: "0x0", data: TRANSFER + word(address) + word(due), chainId };
-      const txHash = await ask(provider, "eth_sendTransaction", [asked], "ONCHAIN_TX_FAILED");
+      const transfer = { from: payer, to, value: "0x0", data: TRANSFER + word(address) + word(due), chainId };
+      const txHash = await ask(provider, "eth_sendTransaction", [transfer], "ONCHAIN_TX_FAILED");
       const hasArrived = async () => (await balance(address)) >= before + due;
       return { txHash: await follow(provider, payer, txHash, hasArrived, signal) };
     }

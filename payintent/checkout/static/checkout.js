@@ -136,10 +136,10 @@ async function renew(anyway) {
 
 /** @param {Document} next */
 function isOther(next) {
-  /** @param {ParentNode} one */
-  const mark = (one) => [
-    /** @type {HTMLElement | null} */ (one.querySelector("pay-status"))?.dataset.version,
-    one.querySelector("form.methods") !== null,
+  /** @param {ParentNode} root */
+  const mark = (root) => [
+    /** @type {HTMLElement | null} */ (root.querySelector("pay-status"))?.dataset.version,
+    root.querySelector("form.methods") !== null,
   ];
   return String(mark(document)) !== String(mark(next));
 }

@@ -65,7 +65,7 @@ function show() {
 /** Returns whether a payment was sent, from this or a different tab, and is undecided. */
 function isUnderWay() {
   if (sent !== null) return true;
-  const open = (/** @type {{ tx_hash: string, state: string }} */ one) => one.tx_hash !== lost && !LOST.has(one.state);
+  const open = (/** @type {{ tx_hash: string, state: string }} */ { tx_hash, state }) => tx_hash !== lost && !LOST.has(state);
   return bill.status === "submitted" && !anew && bill.transactions.some(open);
 }
 
@@ -75,7 +75,7 @@ function isSlow() {
 
 /** Returns the service's state of the sent transaction; empty if the service does not know it. */
 function posted() {
-  return bill.transactions.find((one) => one.tx_hash === sent?.hash)?.state ?? "";
+  return bill.transactions.find(({ tx_hash }) => tx_hash === sent?.hash)?.state ?? "";
 }
 
 /** Returns a text that describes the progress; empty if there is none. */
@@ -171,15 +171,15 @@ async function sendPayment(provider, payer, step, ask) {
   await refresh(); // an approval may have taken some time
   say(word("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
-  const one = { hash, at: Date.now(), mined: false };
-  remember(one);
+  const transaction = { hash, at: Date.now(), mined: false };
+  remember(transaction);
   [anew, tells] = [false, 0];
   show();
   say(progress());
   await tell();
   try {
     const isPaid = async () => SEEN.has(bill.status) || ask.paid();
-    if (await isEffective(provider, payer, hash, isPaid)) remember({ ...one, mined: true });
+    if (await isEffective(provider, payer, hash, isPaid)) remember({ ...transaction, mined: true });
   } catch (error) {
     if (error instanceof Lost) {
       lost = hash;
@@ -201,9 +201,9 @@ function recall() {
   }
 }
 
-/** @param {Sent} what */
-function remember(what) {
-  sent = what;
+/** @param {Sent} transaction */
+function remember(transaction) {
+  sent = transaction;
   try {
     sessionStorage.setItem(memory, JSON.stringify(sent));
   } catch {}

@@ -218,8 +218,8 @@ export async function isDone(step, bill, ask) {
 export async function send(provider, payer, { to, value, data }, chain) {
   await onto(provider, chain); // the wallet may have switched networks
   const { chainId } = chain.wallet_chain;
-  const asked = { from: payer, to, value, data, chainId };
-  const hash = await request(provider, "eth_sendTransaction", [asked]);
+  const transaction = { from: payer, to, value, data, chainId };
+  const hash = await request(provider, "eth_sendTransaction", [transaction]);
   return String(hash).toLowerCase();
 }
 
@@ -261,13 +261,13 @@ function answer(provider, method, params) {
 
 /**
  * Waits for a wallet's response. Returns null if the call fails or times out.
- * @param {Promise<any>} asked
+ * @param {Promise<any>} response
  */
-function settled(asked) {
+function settled(response) {
   const late = new Promise((done) => setTimeout(done, ANSWER_MS, null));
-  const said = asked.catch((error) => {
+  const result = response.catch((error) => {
     if (error instanceof WalletError || error instanceof Problem) return null;
     throw error;
   });
-  return Promise.race([said, late]);
+  return Promise.race([result, late]);
 }
