@@ -1,4 +1,4 @@
-"""Images for tests: created and decoded."""
+"""Create and decode images for tests."""
 
 from io import BytesIO
 from typing import Any
@@ -6,24 +6,23 @@ from typing import Any
 from PIL import Image
 
 
-def picture(
+def make_picture(
     width: int = 64,
     height: int = 64,
     kind: str = "PNG",
     *,
     mode: str = "RGB",
     colour: Any = "navy",
-    of: Image.Image | None = None,
+    source: Image.Image | None = None,
     **options: Any,
 ) -> bytes:
-    """Encode an image, by default of a single colour, in a format."""
-    written = BytesIO()
-    (of or Image.new(mode, (width, height), colour)).save(written, kind, **options)
-    return written.getvalue()
+    """Encode an image, which has a single colour unless a source is given."""
+    buffer = BytesIO()
+    (source or Image.new(mode, (width, height), colour)).save(buffer, kind, **options)
+    return buffer.getvalue()
 
 
-def opened(content: bytes) -> Image.Image:
-    """Decode an image."""
-    shown = Image.open(BytesIO(content))
-    shown.load()
-    return shown
+def decode_image(content: bytes) -> Image.Image:
+    image = Image.open(BytesIO(content))
+    image.load()
+    return image

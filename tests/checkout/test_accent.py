@@ -15,14 +15,23 @@ from payintent.checkout.accent import (
 )
 from payintent.checkout.static_files import page_style
 
-_CHANCE = random.Random(64)
-_ANY = [f"#{_CHANCE.randrange(2**24):06x}" for _ in range(300)]
-_HARD = ["#000000", "#ffffff", "#ffff00", "#16191d", "#767676", "#00ff00", "#0000ff", "#ffd400"]
+_RANDOM = random.Random(64)
+_RANDOM_COLOURS = [f"#{_RANDOM.randrange(2**24):06x}" for _ in range(300)]
+_DIFFICULT_COLOURS = [
+    "#000000",
+    "#ffffff",
+    "#ffff00",
+    "#16191d",
+    "#767676",
+    "#00ff00",
+    "#0000ff",
+    "#ffd400",
+]
 
 
 @pytest.mark.parametrize("theme", [LIGHT, DARK], ids=["bright", "dark"])
 def test_every_colour_is_corrected_until_it_is_legible(theme: Theme) -> None:
-    for colour in (*_HARD, *_ANY):
+    for colour in (*_DIFFICULT_COLOURS, *_RANDOM_COLOURS):
         shades = accent_shades(colour, theme)
         for ground in (theme.background, theme.surface):
             assert contrast(shades.link, ground) >= TEXT_CONTRAST, colour

@@ -16,31 +16,31 @@ def step(script_url: str) -> CardStep:
         "publishable_key": "pk_test_one",
         "client_secret": "pi_1_secret_2",
     }
-    found = card_step({"type": "embedded_card", "embedded_card": card})
-    assert found is not None
-    return found
+    result = card_step({"type": "embedded_card", "embedded_card": card})
+    assert result is not None
+    return result
 
 
 def policy(script_url: str) -> dict[str, str]:
-    """Build the content security policy of a page with the step; return its directives."""
-    told = content_security_policy(scripts=step(script_url).sources)
-    return dict(part.partition(" ")[::2] for part in told.split("; "))
+    """Return the directives of the content security policy of a page with the step."""
+    header = content_security_policy(scripts=step(script_url).sources)
+    return dict(part.partition(" ")[::2] for part in header.split("; "))
 
 
 def test_the_policy_for_stripe_matches_its_documentation() -> None:
-    told = policy(SCRIPT_URL)
-    assert told["script-src"] == "'self' https://*.js.stripe.com https://js.stripe.com"
-    assert told["frame-src"] == (
+    directives = policy(SCRIPT_URL)
+    assert directives["script-src"] == "'self' https://*.js.stripe.com https://js.stripe.com"
+    assert directives["frame-src"] == (
         "https://*.js.stripe.com https://hooks.stripe.com https://js.stripe.com"
     )
-    assert told["connect-src"] == "'self' https://api.stripe.com"
+    assert directives["connect-src"] == "'self' https://api.stripe.com"
 
 
 def test_a_script_of_another_host_may_only_load_from_and_connect_to_its_origin() -> None:
-    told = policy("http://127.0.0.1:8420/element/v3.js")
-    assert told["script-src"] == "'self' http://127.0.0.1:8420"
-    assert told["frame-src"] == "http://127.0.0.1:8420"
-    assert told["connect-src"] == "'self' http://127.0.0.1:8420"
+    directives = policy("http://127.0.0.1:8420/element/v3.js")
+    assert directives["script-src"] == "'self' http://127.0.0.1:8420"
+    assert directives["frame-src"] == "http://127.0.0.1:8420"
+    assert directives["connect-src"] == "'self' http://127.0.0.1:8420"
 
 
 @pytest.mark.parametrize("kind", ["none", "wait", "redirect", "onchain_session"])

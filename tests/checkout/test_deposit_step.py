@@ -43,7 +43,7 @@ from tests.support.world import Answer, Api
 
 _UNIT = 10**18
 _OTHER_TOKEN = "0x" + "77" * 20
-_NUMBER = iter(range(1, 1_000))
+_TX_NUMBERS = iter(range(1, 1_000))
 
 
 @pytest.fixture
@@ -62,20 +62,20 @@ class Deposit:
 
     @property
     def address(self) -> str:
-        """The address, in lower case."""
+        """The deposit address in lower case."""
         factory, forwarder = bytes.fromhex(FACTORY[2:]), bytes.fromhex(FORWARDER[2:])
         uuid = pay_uuid(self.session)
         return f"0x{derive_deposit_address(factory, init_code_hash(forwarder), uuid).hex()}"
 
-    async def arrives(self, amount: float, token: str = USDT) -> None:
-        """Include a transfer in a block that is not final."""
+    async def receive(self, amount: float, token: str = USDT) -> None:
+        """Record a transfer in a block that is not final."""
         await self.api.world.rows(
             """
             INSERT INTO chain_sighting
                 (chain, tx_hash, log_index, session_id, exact, block, token, amount, seen_at)
             VALUES ('native', $1, 0, $2, $3::bytea = $4::bytea, 7, $3, $5::text::numeric, clock())
             """,
-            next(_NUMBER).to_bytes(32),
+            next(_TX_NUMBERS).to_bytes(32),
             self.session.id,
             bytes.fromhex(token[2:]),
             bytes.fromhex(USDT[2:]),
@@ -91,14 +91,14 @@ class Deposit:
         return await self.api.send("GET", f"/c/{self.payment.checkout_id}{rest}")
 
     async def view(self) -> dict[str, Any]:
-        """Read the session as the page's script does."""
+        """Return the session as the page's script reads it."""
         service = self.api.world.service
         return await get_session_view(service.database, self.session.id, service.wallet_handoff)
 
-    async def said(self, query: str = "") -> str:
+    async def status_text(self, query: str = "") -> str:
         """Return the page's text about the payment's progress."""
-        [said] = re.findall(r"data-status>(.*?)</p>", await self.page(query), re.DOTALL)
-        return unescape(said).replace("\xa0", " ")
+        [text] = re.findall(r"data-status>(.*?)</p>", await self.page(query), re.DOTALL)
+        return unescape(text).replace("\xa0", " ")
 
     async def state(self) -> str:
         [state] = re.findall(r'data-state="(.*?)"', await self.page())
@@ -106,10 +106,10 @@ class Deposit:
 
     async def offers_address(self) -> bool:
         """Return whether the page and both of its QR codes contain the address."""
-        shown = self.address in (await self.page()).lower()
+        is_offered = self.address in (await self.page()).lower()
         codes = [await self.get(name) for name in ("/address.svg", "/wallet.svg")]
-        assert [code.status for code in codes] == [200 if shown else 404] * 2
-        return shown
+        assert [code.status for code in codes] == [200 if is_offered else 404] * 2
+        return is_offered
 
 
 @pytest.fixture
@@ -120,13 +120,13 @@ async def deposit(api: Api) -> Deposit:
 
 async def test_the_page_shows_the_amount_network_address_and_deadline(deposit: Deposit) -> None:
     page = await deposit.page()
-    assert await deposit.said() == "No payment received yet."
+    assert await deposit.status_text() == "No payment received yet."
     assert ">25.5\u00a0USDT</bdi></strong>" in page
-    assert 'data-text="25.5"' in page  # the plain number is copied
+    assert 'data-text="25.5"' in page  # the number without its unit is copied
     assert "<strong>Native</strong>" in page
     [code] = re.findall(r'<code class="address" dir="ltr">(.*?)</code>', page)
     assert re.sub(r"<[^>]*>", "", code).lower() == deposit.address
-    assert code.count("<wbr>") == 9  # groups of four digits; nothing but digits is copied
+    assert code.count("<wbr>") == 9  # groups of four digits without copyable separators
     assert f'data-text="{deposit.address}"' in page.lower()
     assert "Send only USDT on Native." in page
     assert "Usually " in page
@@ -149,8 +149,8 @@ async def test_the_qr_codes_encode_the_address_and_the_wallet_link(deposit: Depo
 
 
 async def test_a_partial_payment_leaves_a_remaining_amount_to_send(deposit: Deposit) -> None:
-    await deposit.arrives(12.75)
-    assert await deposit.said() == (
+    await deposit.receive(12.75)
+    assert await deposit.status_text() == (
         "12.75 USDT of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
         " Send the remaining 12.75 USDT to the same address."
     )
@@ -161,29 +161,29 @@ async def test_a_partial_payment_leaves_a_remaining_amount_to_send(deposit: Depo
     assert await deposit.offers_address()
     assert 'class="methods"' not in page  # the method can no longer be changed
     assert "data-until=" in page
-    assert "{" not in await deposit.said("?lang=ar")
+    assert "{" not in await deposit.status_text("?lang=ar")
 
 
 async def test_the_full_amount_hides_the_address(deposit: Deposit) -> None:
-    await deposit.arrives(12.75)
-    await deposit.arrives(12.75)
-    said = await deposit.said()
-    assert said.startswith("The full amount of 25.5 USDT has been received.")
+    await deposit.receive(12.75)
+    await deposit.receive(12.75)
+    status = await deposit.status_text()
+    assert status.startswith("The full amount of 25.5 USDT has been received.")
     assert not await deposit.offers_address()
 
 
 async def test_a_different_token_is_reported_and_not_credited(deposit: Deposit) -> None:
-    await deposit.arrives(25.5, _OTHER_TOKEN)
-    said = await deposit.said()
-    assert "No payment received yet. We received a different token." in said
-    assert "Please send only USDT." in said
+    await deposit.receive(25.5, _OTHER_TOKEN)
+    status = await deposit.status_text()
+    assert "No payment received yet. We received a different token." in status
+    assert "Please send only USDT." in status
     assert await deposit.offers_address()
 
 
 async def test_the_address_is_hidden_shortly_before_the_deadline(deposit: Deposit) -> None:
-    await deposit.arrives(12.75)
+    await deposit.receive(12.75)
     await deposit.api.world.rows("UPDATE payment SET expires_at = clock() + interval '50 s'")
-    assert await deposit.said() == (
+    assert await deposit.status_text() == (
         "12.75 USDT of 25.5 USDT received. 12.75 USDT of it is still being confirmed."
         " There is not enough time left. Please don’t send anything now."
         " Keep the link to this page."
@@ -199,16 +199,16 @@ async def test_after_the_deadline_the_page_reports_that_time_has_run_out(deposit
     assert not await deposit.offers_address()
 
 
-@pytest.mark.parametrize("way", ["halted", "not watched"])
+@pytest.mark.parametrize("reason", ["halted", "not watched"])
 async def test_the_address_is_hidden_if_its_chain_is_not_watched(
-    deposit: Deposit, way: str
+    deposit: Deposit, reason: str
 ) -> None:
     database = deposit.api.world.database
-    if way == "halted":
+    if reason == "halted":
         await chain_store.halt(database, "native", "test")
     else:
         await deposit.api.world.rows("UPDATE chain_cursor SET watched_until = clock()")
-    assert (await deposit.said()).startswith("Native is unavailable at the moment.")
+    assert (await deposit.status_text()).startswith("Native is unavailable at the moment.")
     assert not await deposit.offers_address()
     await deposit.api.world.rows("UPDATE chain_cursor SET halted = NULL")
     await chain_watch_store.mark_watched(database, "native", 0, WATCHED_S)
@@ -218,9 +218,9 @@ async def test_the_address_is_hidden_if_its_chain_is_not_watched(
 async def test_the_state_changes_whenever_the_page_would_change(deposit: Deposit) -> None:
     """`deposit.js` computes the same text from the session, and replaces the step if it differs."""
     states = [await deposit.state()]
-    await deposit.arrives(1)
+    await deposit.receive(1)
     states.append(await deposit.state())
-    await deposit.arrives(1, _OTHER_TOKEN)
+    await deposit.receive(1, _OTHER_TOKEN)
     states.append(await deposit.state())
     await chain_store.halt(deposit.api.world.database, "native", "test")
     states.append(await deposit.state())
@@ -246,7 +246,7 @@ async def test_a_contract_session_has_no_address_code(api: Api) -> None:
     assert (await api.send("GET", f"/c/{payment.checkout_id}/wallet.svg")).status == 200
 
 
-# The choice of the network
+# Network selection
 
 
 async def test_a_deposit_is_offered_with_its_usual_duration(api: Api) -> None:
@@ -255,7 +255,7 @@ async def test_a_deposit_is_offered_with_its_usual_duration(api: Api) -> None:
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
     assert "Pay from an exchange or any wallet" in page
     assert "Usually " in page
-    assert "deposit.js" in page  # it is fetched ahead
+    assert "deposit.js" in page  # the script is preloaded
     assert "onchain.js" not in page
 
 
@@ -264,7 +264,9 @@ async def test_the_native_coin_cannot_be_offered_at_a_deposit_address(api: Api) 
     account_id = await register_factory(api.world, "native")
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
     methods = await api.world.perform(ListPaymentMethods(merchant_id=new.merchant.id))
-    assert "NATIVED" in {method.token for method in methods}  # through the payment contract
+    assert "NATIVED" in {
+        method.token for method in methods
+    }  # it is offered through the payment contract
     assert "NATIVED" not in {method.token for method in methods if method.account_id == account_id}
     with pytest.raises(BadRequestError, match="one of USDT"):
         await api.world.perform(
@@ -377,7 +379,7 @@ async def test_a_payment_that_needs_a_token_approval_costs_more_than_a_transfer(
         "0.50",
         "0.50",
         "1.10",
-    ]  # a transfer, the coin, and a token with its approval
+    ]  # a token transfer, the coin, and a token that needs an approval
 
 
 @pytest.mark.parametrize("locale", LOCALES)

@@ -27,10 +27,10 @@ from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
 
-_ENDS = ("PAID", "FAILED", "EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED")
+_FINAL_STATUSES = ("PAID", "FAILED", "EXPIRED", "CANCELLED", "PARTIALLY_REFUNDED", "REFUNDED")
 
 
-async def _profile(api: Api, **fields: Any) -> None:
+async def _set_profile(api: Api, **fields: Any) -> None:
     await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, **fields))
 
 
@@ -44,11 +44,11 @@ async def _page(api: Api, created: Answer, rest: str = "") -> str:
     return (await api.send("GET", f"/c/{created.json['checkout_id']}{rest}")).body.decode()
 
 
-@pytest.mark.parametrize("status", _ENDS)
+@pytest.mark.parametrize("status", _FINAL_STATUSES)
 async def test_every_final_page_links_to_the_shop_its_support_and_its_terms(
     api: Api, status: str
 ) -> None:
-    await _profile(
+    await _set_profile(
         api,
         return_url="https://shop.test/thanks",
         support_url="https://shop.test/help",
@@ -64,53 +64,53 @@ async def test_the_page_has_the_merchants_colour_corrected_for_each_theme(api: A
     created = await api.create()
     plain = page_style().text
     assert f"<style>{plain}</style>" in await _page(api, created)
-    await _profile(api, accent_colour="#FFD400")
+    await _set_profile(api, accent_colour="#FFD400")
     page = await _page(api, created, "?lang=ja")
     tint = page.partition(f"<style>{plain}")[2].partition("</style>")[0]
     for theme in (LIGHT, DARK):
         shades = accent_shades("#ffd400", theme)
         properties = f"--act:{shades.button};--on:{shades.text};--link:{shades.link}"
         assert properties in tint
-    await _profile(api, accent_colour="")
+    await _set_profile(api, accent_colour="")
     assert f"<style>{plain}</style>" in await _page(api, created)
 
 
 async def test_branding_needs_no_additional_database_queries(api: Api) -> None:
     created = await api.create()
     await _page(api, created)
-    counted = [await _statements(api, created)]
-    await _profile(api, accent_colour="#0b5bd3", terms_url="https://shop.test/terms")
+    statements = [await _statements(api, created)]
+    await _set_profile(api, accent_colour="#0b5bd3", terms_url="https://shop.test/terms")
     await _page(api, created)
-    counted.append(await _statements(api, created))
-    assert counted[0] == counted[1]
+    statements.append(await _statements(api, created))
+    assert statements[0] == statements[1]
 
 
 async def _statements(api: Api, created: Answer) -> list[str]:
     """List the database reads of a page. Background tasks only write, once per second."""
     database = api.world.database
-    asked: list[str] = []
-    ask_row, ask_rows = database.row, database.fetch
+    statements: list[str] = []
+    read_row, read_rows = database.row, database.fetch
 
-    def note(sql: str) -> None:
+    def record(sql: str) -> None:
         if not sql.lstrip().startswith("INSERT"):
-            asked.append(sql)
+            statements.append(sql)
 
     async def row(sql: str, *values: Any) -> Any:
-        note(sql)
-        return await ask_row(sql, *values)
+        record(sql)
+        return await read_row(sql, *values)
 
     async def rows(sql: str, *values: Any) -> Any:
-        note(sql)
-        return await ask_rows(sql, *values)
+        record(sql)
+        return await read_rows(sql, *values)
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(database, "row", row)
         patch.setattr(database, "fetch", rows)
         await _page(api, created)
-    return asked
+    return statements
 
 
-# The ways to pay
+# Payment methods
 
 
 def _quote(kind: str, label: str, number: int = 1, **fields: Any) -> dict[str, Any]:
@@ -133,7 +133,7 @@ def _token(token: str, chain: str, label: str = "", **fields: Any) -> dict[str, 
     return _quote("onchain", label or f"{token} on {chain}", token=token, chain=chain, **fields)
 
 
-_EIGHT = [
+_EIGHT_QUOTES = [
     _quote("card", "Card"),
     _token("USDT", "Ethereum"),
     _quote("redirect", "Bank transfer"),
@@ -153,15 +153,15 @@ def test_a_group_of_several_cards_is_titled_cards() -> None:
 
 
 def test_methods_are_grouped_and_each_token_is_listed_once_with_its_chains() -> None:
-    groups = group_methods(_EIGHT, load_language("en"))
-    listed = [
+    groups = group_methods(_EIGHT_QUOTES, load_language("en"))
+    names_by_group = [
         (
             group.title,
-            [(way.name, [choice.name for choice in way.choices]) for way in group.options],
+            [(option.name, [choice.name for choice in option.choices]) for option in group.options],
         )
         for group in groups
     ]
-    assert listed == [
+    assert names_by_group == [
         ("group_card", [("Card", ["Card"])]),
         ("group_bank", [(name, [name]) for name in ("Bank transfer", "PromptPay")]),
         ("group_cash", [("Convenience store", ["Convenience store"])]),
@@ -174,37 +174,39 @@ def test_methods_are_grouped_and_each_token_is_listed_once_with_its_chains() -> 
             ],
         ),
     ]
-    way = groups[4].options[0]
-    assert way.total == _EIGHT[1]
-    dearer = group_methods([_EIGHT[1], _EIGHT[5] | {"total_amount": "26"}], load_language("en"))
-    assert dearer[0].options[0].total is None  # each chain says its own
+    option = groups[4].options[0]
+    assert option.total == _EIGHT_QUOTES[1]
+    mixed_totals = group_methods(
+        [_EIGHT_QUOTES[1], _EIGHT_QUOTES[5] | {"total_amount": "26"}], load_language("en")
+    )
+    assert mixed_totals[0].options[0].total is None  # each chain has its own total
 
 
 def test_names_notes_and_titles_do_not_repeat_each_other() -> None:
     texts = load_language("en")
     for quotes in (
-        _EIGHT,
-        _EIGHT[:1],
-        _EIGHT[1:2],
+        _EIGHT_QUOTES,
+        _EIGHT_QUOTES[:1],
+        _EIGHT_QUOTES[1:2],
         [_quote("card", "Card"), _quote("card", "Two")],
     ):
         for group in group_methods(quotes, texts):
-            for way in group.options:
-                said = [way.name, *([texts.t(way.note)] if way.note else [])]
-                said += [texts.t(group.title)] if group.title else []
-                if said != ["Card", "Card"]:  # a heading over several cards, one of them so named
-                    assert len({item.casefold() for item in said}) == len(said), said
-    named = group_methods([_quote("qr", texts.t("kind_qr"))], texts)
-    assert named[0].options[0].note is None
+            for option in group.options:
+                labels = [option.name, *([texts.t(option.note)] if option.note else [])]
+                labels += [texts.t(group.title)] if group.title else []
+                if labels != ["Card", "Card"]:  # the group title, and a method with the same name
+                    assert len({item.casefold() for item in labels}) == len(labels), labels
+    groups = group_methods([_quote("qr", texts.t("kind_qr"))], texts)
+    assert groups[0].options[0].note is None
 
 
 def test_methods_have_distinguishable_icons() -> None:
-    signs = [
-        str(way.icon)
-        for group in group_methods(_EIGHT, load_language("en"))
-        for way in group.options
+    icons = [
+        str(option.icon)
+        for group in group_methods(_EIGHT_QUOTES, load_language("en"))
+        for option in group.options
     ]
-    assert len(set(signs)) == len(signs) == 7
+    assert len(set(icons)) == len(icons) == 7
     assert {"card", "bank", "qr", "store", "phone", "page"} == {
         choose_icon("card", "anything"),
         choose_icon("redirect", "Bank transfer"),
@@ -223,21 +225,21 @@ def test_the_icon_of_an_unknown_token_is_its_escaped_first_letter() -> None:
     assert ">&lt;</text>" in draw_chain_icon("<script>")
 
 
-# One thing at a time
+# Primary actions
 
 
-def _primary(page: str) -> list[str]:
-    """List the primary buttons that are not folded away."""
-    shown = re.sub(r"<details(?! open).*?</details>", "", page, flags=re.DOTALL)
-    shown = re.sub(r"<form class=\"methods\".*?<button", "<button", shown, flags=re.DOTALL)
-    return re.findall(r'<button type="submit">|<a class="button" ', shown)
+def _primary_buttons(page: str) -> list[str]:
+    """List the primary buttons outside collapsed sections."""
+    visible = re.sub(r"<details(?! open).*?</details>", "", page, flags=re.DOTALL)
+    visible = re.sub(r"<form class=\"methods\".*?<button", "<button", visible, flags=re.DOTALL)
+    return re.findall(r'<button type="submit">|<a class="button" ', visible)
 
 
-@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", *_ENDS])
+@pytest.mark.parametrize("status", ["PENDING", "PROCESSING", *_FINAL_STATUSES])
 async def test_a_page_has_one_primary_action(api: Api, status: str) -> None:
-    await _profile(api, return_url="https://shop.test/thanks")
+    await _set_profile(api, return_url="https://shop.test/thanks")
     page = await _page(api, await in_status(api, status))
-    assert len(_primary(page)) == 1, page
+    assert len(_primary_buttons(page)) == 1, page
 
 
 async def test_the_methods_are_collapsed_while_a_payment_is_processing(api: Api) -> None:
@@ -256,7 +258,7 @@ async def test_the_methods_are_expanded_after_a_rejected_selection(api: Api) -> 
     assert '<details class="other" open>' in answer.body.decode()
 
 
-class TestInTokens:
+class TestTokenPayments:
     @pytest.fixture
     async def service(self, settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
         async with contract_service(settings, gateway) as service:
@@ -274,16 +276,18 @@ class TestInTokens:
     async def test_each_token_is_offered_with_its_icon_and_the_price(self, api: Api) -> None:
         await offer_tokens(api.world)
         page = await _page(api, await api.create(currency="USD", amount="25.50"))
-        offered = re.findall(r'<label class="method">.*?</label>', page, flags=re.DOTALL)
-        tokens = {token: item for item in offered for token in TOKENS["native"] if token in item}
+        labels = re.findall(r'<label class="method">.*?</label>', page, flags=re.DOTALL)
+        tokens = {token: item for item in labels for token in TOKENS["native"] if token in item}
         assert set(tokens) == set(TOKENS["native"])
-        for token, one in tokens.items():
-            assert one.count(str(draw_token_icon(token))) == 1
-            assert f"<bdi>25.5\u00a0{token}</bdi>" in one
-            assert one.count("Price <bdi>25.50\u00a0USD</bdi>") == 1
-        others = [item for item in offered if item not in tokens.values()]
-        assert others
-        assert not any("Price" in other for other in others)  # it is what they ask anyway
+        for token, label in tokens.items():
+            assert label.count(str(draw_token_icon(token))) == 1
+            assert f"<bdi>25.5\u00a0{token}</bdi>" in label
+            assert label.count("Price <bdi>25.50\u00a0USD</bdi>") == 1
+        remaining_labels = [item for item in labels if item not in tokens.values()]
+        assert remaining_labels
+        assert not any(
+            "Price" in other for other in remaining_labels
+        )  # they are charged in the currency of the price
 
 
 def test_a_style_sheet_is_minified_without_changing_its_meaning() -> None:

@@ -21,8 +21,8 @@ from tools import cldr
 pytestmark = pytest.mark.full
 
 FOREIGN = [locale for locale in LOCALES if locale != "en"]
-#: What reads the same in English.
-SAME = {
+#: Texts that are identical to the English text.
+IDENTICAL = {
     "th": {"quantity", "sentences", "receipt_line", "method_provider"},
     "ja": {"quantity"},
     "zh-Hant": {"quantity"},
@@ -32,11 +32,11 @@ SAME = {
     },
     "ar": {"sentences"},
 }
-#: Names and words that stand in Latin letters in every script.
+#: Names and words that are written in Latin letters in every script.
 LATIN = {"JavaScript", "MetaMask", "App", "QR", "Code", "EIP", "D", "Secure", "CVC"}
-#: Keys that nobody writes out: `kind_` comes with a method, the others with an error.
-BUILT = ("kind_", "sorry_", "card_", "test_card_")
-OPEN, CLOSE = "\u2068", "\u2069"  # isolate what is between: its direction is its own
+#: Prefixes of keys that the code composes from a method's kind or an error.
+COMPUTED = ("kind_", "sorry_", "card_", "test_card_")
+OPEN, CLOSE = "\u2068", "\u2069"  # isolate the direction of the text between them
 
 every_locale = pytest.mark.parametrize("locale", LOCALES)
 every_foreign = pytest.mark.parametrize("locale", FOREIGN)
@@ -46,7 +46,7 @@ def _placeholders(text: str) -> list[str]:
     return sorted(re.findall(r"\{(\w+)\}", text))
 
 
-def _filled(text: str) -> str:
+def _fill_placeholders(text: str) -> str:
     return re.sub(r"\{\w+\}", "1", text)
 
 
@@ -68,16 +68,16 @@ def test_a_text_has_the_same_placeholders_in_every_language(locale: str) -> None
 @every_locale
 def test_every_placeholder_is_filled(locale: str) -> None:
     for key, text in load_language(locale).translations.items():
-        said = load_language(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
-        assert said.strip() == said != "", key
-        assert not set("{}") & set(said), key
-        assert said.count("value") == len(_placeholders(text)), key
+        rendered = load_language(locale).t(key, **dict.fromkeys(_placeholders(text), "value"))
+        assert rendered.strip() == rendered != "", key
+        assert not set("{}") & set(rendered), key
+        assert rendered.count("value") == len(_placeholders(text)), key
 
 
 @every_foreign
 def test_every_text_is_translated_unless_it_is_listed_as_identical(locale: str) -> None:
     english, own = load_language("en").translations, load_language(locale).translations
-    assert {key for key in own if own[key] == english[key]} == SAME[locale]
+    assert {key for key in own if own[key] == english[key]} == IDENTICAL[locale]
 
 
 @every_foreign
@@ -85,9 +85,9 @@ def test_a_text_uses_the_script_of_its_language(locale: str) -> None:
     encoding = {"ja": "cp932", "zh-Hant": "big5hkscs", "th": "cp874", "id": "cp1252"}.get(locale)
     for key, text in load_language(locale).translations.items():
         if locale != "id":
-            assert set(re.findall(r"[A-Za-z]+", _filled(text))) <= LATIN, key
-        if encoding:  # has no simplified characters, and none of another script
-            _filled(text).replace("×", "").encode(encoding)
+            assert set(re.findall(r"[A-Za-z]+", _fill_placeholders(text))) <= LATIN, key
+        if encoding:  # fails if a character belongs to another script or is simplified Chinese
+            _fill_placeholders(text).replace("×", "").encode(encoding)
 
 
 @every_locale
@@ -98,18 +98,18 @@ def test_a_text_follows_the_punctuation_rules_of_its_language(locale: str) -> No
         "ar": r"[,;?']|\s[\u060c\u061b\u061f.:]",
     }.get(locale, r"['\"]|\s[.,:;?!]")
     for key, text in load_language(locale).translations.items():
-        assert not re.search(wrong, _filled(text)), key
+        assert not re.search(wrong, _fill_placeholders(text)), key
         assert "..." not in text, key
         assert "  " not in text, key
 
 
 def test_values_in_arabic_texts_keep_their_own_direction() -> None:
-    inside = {"first", "second", "when", "minutes", "quantity", "name"}  # Arabic, or a number
+    inside = {"first", "second", "when", "minutes", "quantity", "name"}  # Arabic words or numbers
     for key, text in load_language("ar").translations.items():
         isolated = re.findall(rf"{OPEN}\{{(\w+)\}}{CLOSE}", text)
         assert sorted({*isolated} | inside & {*_placeholders(text)}) == _placeholders(text), key
         assert text.count(OPEN) == text.count(CLOSE) == len(isolated), key
-        assert not re.search(r"\d-[A-Z]", text), key  # is shown in the order `D-3`
+        assert not re.search(r"\d-[A-Z]", text), key  # would be displayed as `D-3`
 
 
 def test_arabic_numbers_follow_the_noun_to_avoid_inflection() -> None:
@@ -123,7 +123,7 @@ def test_only_arabic_is_right_to_left() -> None:
 
 
 def test_every_used_text_exists_and_gets_its_values() -> None:
-    calls = used.calls()
+    calls = used.text_calls()
     assert len(calls) > 100
     for where, key, given_values in calls:
         assert key in load_language("en").translations, (where, key)
@@ -135,9 +135,9 @@ def test_every_used_text_exists_and_gets_its_values() -> None:
 
 
 def test_every_text_is_used() -> None:
-    mentioned = used.mentioned()
+    mentioned = used.possible_keys()
     left = {
-        key for key in load_language("en").translations if not key.startswith(BUILT)
+        key for key in load_language("en").translations if not key.startswith(COMPUTED)
     } - mentioned
     assert left == set()
     kinds = get_args(get_type_hints(AddPaymentMethod)["kind"])
@@ -146,7 +146,7 @@ def test_every_text_is_used() -> None:
 
 
 def test_templates_and_scripts_contain_no_literal_words() -> None:
-    assert used.words_in_templates() <= {"UTC", "approve", "fail"}  # and values of buttons
+    assert used.words_in_templates() <= {"UTC", "approve", "fail"}  # UTC, and the values of buttons
     assert used.words_in_scripts() == set()
 
 
@@ -171,12 +171,12 @@ def test_countries_are_sorted_by_the_collation_of_the_language() -> None:
         "th": ["เนเธอร์แลนด์", "บราซิล", "เบลเยียม", "ปานามา"],
         "zh-Hant": ["日本", "加拿大", "台灣", "美國", "澳洲"],
     }.items():
-        listed = list(load_language(locale).countries.values())
-        assert sorted(names, key=listed.index) == names
+        countries = list(load_language(locale).countries.values())
+        assert sorted(names, key=countries.index) == names
 
 
 @pytest.mark.parametrize(
-    ("locale", "plain", "written"),
+    ("locale", "plain", "formatted"),
     [
         ("en", "0", "0"),
         ("en", "999.90", "999.90"),
@@ -191,10 +191,10 @@ def test_countries_are_sorted_by_the_collation_of_the_language() -> None:
     ],
 )
 def test_a_number_is_formatted_with_the_separators_of_the_language(
-    locale: str, plain: str, written: str
+    locale: str, plain: str, formatted: str
 ) -> None:
-    assert load_language(locale).number(plain) == written
-    assert load_language(locale).money(plain, "THB") == f"{written}\u00a0THB"
+    assert load_language(locale).number(plain) == formatted
+    assert load_language(locale).money(plain, "THB") == f"{formatted}\u00a0THB"
 
 
 @examples(deadline=None)
@@ -254,7 +254,7 @@ def test_the_supported_language_with_the_highest_preference_is_chosen(
 
 
 @pytest.mark.parametrize(
-    ("asked", "accepted", "fallback", "locale"),
+    ("requested", "accepted", "fallback", "locale"),
     [
         ("ar", "ja", "th", "ar"),
         ("zh_TW", "ja", "th", "zh-Hant"),
@@ -268,17 +268,23 @@ def test_the_supported_language_with_the_highest_preference_is_chosen(
     ],
 )
 def test_the_query_takes_precedence_over_the_browser_the_shop_and_english(
-    asked: str | None, accepted: str, fallback: str, locale: str
+    requested: str | None, accepted: str, fallback: str, locale: str
 ) -> None:
-    assert negotiate_language(asked, accepted, fallback) == locale
+    assert negotiate_language(requested, accepted, fallback) == locale
 
 
-_rubbish = st.text() | st.text("ajthzenidq=01.;,-_* \t") | st.from_regex(r"(zh|ja)(-\w+)*(;q=.*)?")
+_arbitrary_headers = (
+    st.text() | st.text("ajthzenidq=01.;,-_* \t") | st.from_regex(r"(zh|ja)(-\w+)*(;q=.*)?")
+)
 
 
 @examples(deadline=None)
-@given(asked=st.none() | _rubbish, accepted=_rubbish, fallback=_rubbish)
+@given(
+    requested=st.none() | _arbitrary_headers,
+    accepted=_arbitrary_headers,
+    fallback=_arbitrary_headers,
+)
 def test_any_input_results_in_a_supported_language(
-    asked: str | None, accepted: str, fallback: str
+    requested: str | None, accepted: str, fallback: str
 ) -> None:
-    assert negotiate_language(asked, accepted, fallback) in LOCALES
+    assert negotiate_language(requested, accepted, fallback) in LOCALES

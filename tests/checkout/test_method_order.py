@@ -62,10 +62,10 @@ def network(number: int, chain: str, typical_s: int, fee: str, **fields: Any) ->
     )
 
 
-def listed(quotes: list[dict[str, Any]], **preferences: Any) -> list[list[str]]:
+def list_option_names(quotes: list[dict[str, Any]], **preferences: Any) -> list[list[str]]:
     """List the names on the page by group."""
-    chosen = MethodPreferences(**preferences)
-    groups = group_methods(order_quotes(quotes, chosen), ENGLISH, chosen)
+    buyer = MethodPreferences(**preferences)
+    groups = group_methods(order_quotes(quotes, buyer), ENGLISH, buyer)
     return [[option.name for option in group.options] for group in groups]
 
 
@@ -82,7 +82,7 @@ def test_a_brand_is_recognized_by_its_names_and_has_a_legible_tile(brand: Any) -
     ):
         assert find_brand(label) is brand, label
     colour = re.search(r'rx="6" fill="(#[0-9a-f]{6})"', str(draw_brand_icon(brand.code)))
-    assert colour is not None, "no tile of its own"
+    assert colour is not None, "the brand has no tile"
     assert contrast(colour[1], "#ffffff") >= 4.5
     assert str(draw_brand_icon(brand.code)).isascii()  # every device has a font for its letters
 
@@ -130,7 +130,7 @@ def test_a_brand_is_named_in_the_buyers_language() -> None:
         ("PromptPay", "en", "PromptPay"),
         ("Konbini", "ja", "コンビニ"),
         ("JKOPAY", "zh-Hant", "街口支付"),
-        ("PromptPay QR", "th", "PromptPay QR"),  # the operator's own words
+        ("PromptPay QR", "th", "PromptPay QR"),  # a label that the operator has changed
     ):
         assert method_name(replace(a_quote(), label=label), load_language(locale)) == name
 
@@ -147,27 +147,30 @@ FOUR = [
 
 
 def test_groups_have_a_fixed_default_order() -> None:
-    assert listed(FOUR) == [["Card"], ["TrueMoney", "LINE Pay"], ["PromptPay"]]
+    assert list_option_names(FOUR) == [["Card"], ["TrueMoney", "LINE Pay"], ["PromptPay"]]
 
 
 def test_the_method_that_was_used_last_comes_first() -> None:
-    assert listed(FOUR, last_key="promptpay")[0] == ["PromptPay"]
-    assert listed(FOUR, last_key="linepay")[0] == ["LINE Pay", "TrueMoney"]
-    assert listed(FOUR, last_key="paypal") == listed(FOUR)
+    assert list_option_names(FOUR, last_key="promptpay")[0] == ["PromptPay"]
+    assert list_option_names(FOUR, last_key="linepay")[0] == ["LINE Pay", "TrueMoney"]
+    assert list_option_names(FOUR, last_key="paypal") == list_option_names(FOUR)
     groups = group_methods(FOUR, ENGLISH, MethodPreferences(last_key="promptpay"))
     marked = [option.name for group in groups for option in group.options if option.is_last_used]
     assert marked == ["PromptPay"]
 
 
 def test_the_most_used_methods_come_first_unless_positions_are_configured() -> None:
-    assert listed(FOUR, usage={3: 90, 4: 30}) == [
+    assert list_option_names(FOUR, usage={3: 90, 4: 30}) == [
         ["PromptPay"],
         ["LINE Pay", "TrueMoney"],
         ["Card"],
     ]
     positions = {1: 0, 2: 1, 3: 2, 4: 3}
-    assert listed(FOUR, usage={3: 90, 4: 30}, positions=positions)[1] == ["TrueMoney", "LINE Pay"]
-    assert listed(FOUR, usage={3: 90}, last_key="card")[:2] == [["Card"], ["PromptPay"]]
+    assert list_option_names(FOUR, usage={3: 90, 4: 30}, positions=positions)[1] == [
+        "TrueMoney",
+        "LINE Pay",
+    ]
+    assert list_option_names(FOUR, usage={3: 90}, last_key="card")[:2] == [["Card"], ["PromptPay"]]
 
 
 def test_the_fastest_network_comes_first_if_it_costs_little_more() -> None:
@@ -176,7 +179,7 @@ def test_the_fastest_network_comes_first_if_it_costs_little_more() -> None:
     ordered = fastest_affordable_first([slow, fast, dear, free])
     assert [item["chain"] for item in ordered] == ["Fast", "Free", "Slow", "Dear"]
     large = [item | {"total_amount": "2600"} for item in (slow, dear)]
-    ordered = fastest_affordable_first(large)  # a cent more of every dollar is little
+    ordered = fastest_affordable_first(large)  # the difference is at most a cent per dollar
     assert [item["chain"] for item in ordered] == ["Dear", "Slow"]
 
 
@@ -219,7 +222,7 @@ def names(text: str) -> list[str]:
     return [name.strip() for name in re.findall(r'<span class="name">([^<]*)', text)]
 
 
-async def choose(api: Api, created: Answer, method: int) -> Answer:
+async def select_on_page(api: Api, created: Answer, method: int) -> Answer:
     return await api.send(
         "POST",
         f"/c/{created.json['checkout_id']}/select",
@@ -232,7 +235,7 @@ async def test_a_cookie_stores_only_the_kind_of_the_selected_method(api: Api) ->
     first = await page(api, created := await api.create())
     assert names(first) == ["Card", "Transfer"]
     assert "Used last time" not in first
-    answer = await choose(api, created, api.world.transfer)
+    answer = await select_on_page(api, created, api.world.transfer)
     cookie = answer.headers["Set-Cookie"]
     assert cookie == ("payintent-method=bank; HttpOnly; Max-Age=15552000; Path=/c; SameSite=lax")
     again = await page(api, await api.create(), "payintent-method=bank")
@@ -248,7 +251,7 @@ async def test_a_malformed_cookie_is_ignored(api: Api, value: str) -> None:
 
 
 async def test_a_failed_selection_is_not_remembered(api: Api) -> None:
-    answer = await choose(api, await api.create(), 999)
+    answer = await select_on_page(api, await api.create(), 999)
     assert answer.status == 404
     assert "Set-Cookie" not in answer.headers
 
@@ -261,17 +264,17 @@ async def pay(world: World, method: int) -> None:
 
 async def test_the_methods_used_most_by_a_merchants_buyers_come_first(api: Api) -> None:
     world = api.world
-    await world.create()  # was not paid
+    await world.create()  # an unpaid payment does not count
     for _ in range(19):
         await pay(world, world.transfer)
-    assert await MethodUsage(world.database).get(world.merchant_id) == {}  # too few
+    assert await MethodUsage(world.database).get(world.merchant_id) == {}  # too few payments
     await pay(world, world.card)
     counts = {world.transfer: 19, world.card: 1}
     usage = MethodUsage(world.database)
     assert await usage.get(world.merchant_id) == counts
     assert names(await page(api, await api.create())) == ["Transfer", "Card"]
     await pay(world, world.card)
-    assert await usage.get(world.merchant_id) == counts  # for ten minutes
+    assert await usage.get(world.merchant_id) == counts  # the usage is cached for ten minutes
     assert await MethodUsage(world.database).get(world.merchant_id) == counts | {world.card: 2}
     assert await MethodUsage(world.database).get(world.merchant_id + 1) == {}
 
@@ -289,6 +292,6 @@ async def test_the_brand_of_the_selected_method_is_sent_to_the_gateway(
 ) -> None:
     world = api.world
     await world.perform(ChangePaymentMethod(method_id=world.transfer, label=label))
-    assert (await choose(api, await api.create(), world.transfer)).status == 303
+    assert (await select_on_page(api, await api.create(), world.transfer)).status == 303
     [request] = world.gateway.created
     assert request.brand == brand

@@ -35,7 +35,7 @@ _REASONS = {
     "UNKNOWN": "The payment could not be completed",
 }
 _OWN_SCRIPT = r'<script type="module" src="/c/static/[0-9a-f]{12}-en/checkout\.js">'
-_EDGE = {"CloudFront-Viewer-Country": "PH", "X-Edge-Secret": "edge-secret"}
+_EDGE_HEADERS = {"CloudFront-Viewer-Country": "PH", "X-Edge-Secret": "edge-secret"}
 
 
 @pytest.fixture
@@ -54,7 +54,7 @@ async def _show(api: Api, created: Answer, query: str = "", **options: object) -
 
 
 def _form(page: Answer, number: int = 0) -> dict[str, str]:
-    """Return the form as a browser would send it with a selected method."""
+    """Return the fields that a browser sends if the buyer selects a method."""
     form = re.search(r'<form class="methods"(.*?)</form>', page.body.decode(), re.DOTALL)
     assert form is not None
     ways = re.findall(r'<input type="radio" name="method" value="([^"]*)"', form[1])
@@ -70,7 +70,7 @@ async def _submit(api: Api, created: Answer, fields: dict[str, str], **options: 
     return await api.send("POST", f"{_path(created)}/select", data=fields, **options)
 
 
-async def _follow(api: Api, selected: Answer) -> Answer:
+async def _follow_redirect(api: Api, selected: Answer) -> Answer:
     to = urlsplit(selected.headers["Location"])
     return await api.send("GET", f"{to.path}?{to.query}")
 
@@ -87,22 +87,24 @@ async def test_a_gateway_form_is_posted_once_and_continuing_opens_a_new_session(
     api.world.gateway.answer_create = answer
     created = await api.create()
     selected = await _submit(api, created, _form(await _show(api, created)))
-    assert selected.status == 303  # so that Back leads to a page that can be fetched again
-    await _show(api, created)  # on the buyer's other device, which hears of the selection sooner
-    first = await _follow(api, selected)
+    assert selected.status == 303  # Back leads to a page that can be requested again
+    await _show(api, created)  # another device of the buyer loads the page first
+    first = await _follow_redirect(api, selected)
     posted = re.findall(r'name="order" value="(\w+)"', first.body.decode())
     assert len(posted) == 1
-    back = await _follow(api, selected)  # the buyer presses Back
+    back = await _follow_redirect(api, selected)  # the buyer presses Back
     assert "bank.test/pay" not in back.body.decode()
     again = re.search(r'<input type="hidden" name="method" value="([^"]*)"', back.body.decode())
     assert again is not None
     selected = await _submit(api, created, {"method": again[1]})
     assert selected.status == 303
     await _show(api, created)
-    second = await _follow(api, selected)
+    second = await _follow_redirect(api, selected)
     posted += re.findall(r'name="order" value="(\w+)"', second.body.decode())
     assert len(set(posted)) == 2
-    assert api.world.gateway.inquired != []  # it was not paid meanwhile
+    assert (
+        api.world.gateway.inquired != []
+    )  # the gateway is asked whether the payment was completed
     assert (await payment_of(api, created)).status == "PROCESSING"
 
 
@@ -178,8 +180,8 @@ async def test_selecting_a_method_redirects_to_the_gateway(api: Api) -> None:
     again = await _show(api, created)
     assert 'href="http://gateway.test/pay"' in again.body.decode()
     assert again.body.decode().count('form class="methods"') == 1
-    other = await _submit(api, created, _form(again, 1))
-    assert other.status == 303
+    second = await _submit(api, created, _form(again, 1))
+    assert second.status == 303
     assert len(api.world.gateway.created) == 2
 
 
@@ -189,17 +191,17 @@ async def test_a_rejected_selection_shows_the_reason_and_keeps_the_input(
     created = await api.create()
     fields = _form(await _show(api, created), 1)
     card = fields["method"].partition("|")[0]
-    wanted = {
+    cases = {
         409: (fields | {"method": f"{card}|THB|1.00"}, "The total has changed"),
         404: (fields | {"method": "999|THB|1590.00"}, "Please choose a payment method"),
         400: (fields | {"payer_email": "no<body"}, "enter a valid email address"),
         422: (fields | {"country": "KR"}, "Something went wrong"),
     }
-    for status, (sent, told) in wanted.items():
-        page = await _submit(api, created, {"payer_email": "ann@example.com"} | sent)
+    for status, (form, message) in cases.items():
+        page = await _submit(api, created, {"payer_email": "ann@example.com"} | form)
         assert page.status == status
         assert 'role="alert"' in page.body.decode()
-        assert told in page.body.decode()
+        assert message in page.body.decode()
         assert _TITLES["PENDING"] in page.body.decode()
         assert page.headers["Content-Security-Policy"]
         typed = "no&lt;body" if status == 400 else "ann@example.com"
@@ -259,7 +261,7 @@ async def test_the_buyer_can_choose_a_country(api: Api) -> None:
         assert (await _show(api, created, odd)).status == 200, odd
 
 
-async def _taxed(api: Api) -> Answer:
+async def _create_taxed(api: Api) -> Answer:
     await api.world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     async with api.world.database.transaction() as tx:
         await tax_rates.set_tax_rate(tx, "TH", Decimal("0.07"))
@@ -270,7 +272,7 @@ async def _taxed(api: Api) -> Answer:
 async def test_the_form_selects_the_total_shown_for_a_chosen_country(
     api: Api,
 ) -> None:
-    created = await _taxed(api)
+    created = await _create_taxed(api)
     page = await _show(api, created, "?country=TH")
     assert "111.30" in page.body.decode()
     answer = await _submit(api, created, _form(page))
@@ -280,7 +282,7 @@ async def test_the_form_selects_the_total_shown_for_a_chosen_country(
 async def test_the_form_selects_the_total_shown_without_a_chosen_country(
     api: Api,
 ) -> None:
-    created = await _taxed(api)
+    created = await _create_taxed(api)
     answer = await _submit(api, created, _form(await _show(api, created)))
     assert answer.status == 303
 
@@ -288,10 +290,10 @@ async def test_the_form_selects_the_total_shown_without_a_chosen_country(
 async def test_the_form_selects_the_total_shown_for_a_detected_country(
     api: Api,
 ) -> None:
-    await _taxed(api)
+    await _create_taxed(api)
     created = await api.create(currency="PHP", amount="100.00")
-    page = await _show(api, created, headers=_EDGE)
-    answer = await _submit(api, created, _form(page), headers=_EDGE)
+    page = await _show(api, created, headers=_EDGE_HEADERS)
+    answer = await _submit(api, created, _form(page), headers=_EDGE_HEADERS)
     assert answer.status == 303
 
 
@@ -310,7 +312,7 @@ async def test_the_page_of_an_ended_payment_shows_no_error(api: Api) -> None:
     form = _form(await _show(api, cancelled))
     await bring_to(api, expired, "PROCESSING")
     await api.send("POST", f"{_path(cancelled)}/cancel")
-    twice = await api.send("POST", f"{_path(cancelled)}/cancel")  # a second press
+    twice = await api.send("POST", f"{_path(cancelled)}/cancel")  # the button is pressed twice
     other_tab = await _submit(api, cancelled, form)
     await api.world.move_clock(1800)
     late = await _submit(api, expired, form)
@@ -372,11 +374,11 @@ async def test_an_unknown_checkout_has_no_page(api: Api) -> None:
 
 async def test_the_page_of_a_locked_payment_suggests_a_retry(api: Api) -> None:
     created = await api.create()
-    held = await api.world.open_connection()
-    async with held.transaction():
-        await held.execute("SELECT 1 FROM payment FOR UPDATE")
+    connection = await api.world.open_connection()
+    async with connection.transaction():
+        await connection.execute("SELECT 1 FROM payment FOR UPDATE")
         page = await api.send("POST", f"{_path(created)}/cancel")
-    await held.close()
+    await connection.close()
     assert (page.status, page.headers["Content-Type"]) == (409, "text/html; charset=utf-8")
     assert "try again in a moment" in page.body.decode()
     assert f'href="{_path(created)}"' in page.body.decode()
@@ -390,12 +392,12 @@ async def test_an_expired_payment_does_not_link_to_the_gateway(api: Api) -> None
     page = (await _show(api, created)).body.decode()
     assert "http://gateway.test/pay" not in page
     assert "The time to pay has run out. We’re checking" in page
-    assert page.count('class="button"') == 1  # nothing but to look again
+    assert page.count('class="button"') == 1  # only a link that reloads the page
     assert "<button" not in page
 
 
 @pytest.mark.parametrize("locale", ["en", "th", "ja"])
 async def test_countries_are_listed_in_the_order_of_the_language(api: Api, locale: str) -> None:
     page = (await _show(api, await api.create(), f"?lang={locale}")).body.decode()
-    listed = re.findall(r'<option value="([A-Z]{2})"', page)
-    assert listed == list(load_language(locale).countries)
+    countries = re.findall(r'<option value="([A-Z]{2})"', page)
+    assert countries == list(load_language(locale).countries)

@@ -18,7 +18,7 @@ from tests.support.world import Answer, Api
 pytestmark = pytest.mark.full
 
 THANKS = "https://shop.test/thanks?o=1"
-SLIPS = re.compile(r"built-in method|\bNone\b|Undefined|\{\w*\}|&lt;(?!b)")
+TEMPLATE_ERRORS = re.compile(r"built-in method|\bNone\b|Undefined|\{\w*\}|&lt;(?!b)")
 
 
 def path_of(created: Answer, rest: str = "") -> str:
@@ -26,17 +26,17 @@ def path_of(created: Answer, rest: str = "") -> str:
 
 
 async def show(api: Api, created: Answer, rest: str = "", **headers: str) -> str:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    page = await api.send("GET", path_of(created, rest), headers=named)
+    named_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    page = await api.send("GET", path_of(created, rest), headers=named_headers)
     assert page.status == 200
     return page.body.decode()
 
 
-def spoken(page: str) -> str:
-    found = re.search(r'<html lang="([^"]*)" dir="(\w+)">', page)
-    assert found is not None
-    assert found[2] == ("rtl" if found[1] == "ar" else "ltr")
-    return found[1]
+def page_language(page: str) -> str:
+    match = re.search(r'<html lang="([^"]*)" dir="(\w+)">', page)
+    assert match is not None
+    assert match[2] == ("rtl" if match[1] == "ar" else "ltr")
+    return match[1]
 
 
 @pytest.mark.parametrize(
@@ -59,7 +59,7 @@ async def test_the_page_is_in_the_requested_language(
 ) -> None:
     created = await api.create()
     page = await show(api, created, query, Accept_Language=accepted)
-    assert spoken(page) == expected
+    assert page_language(page) == expected
     assert f'<option value="{expected}" lang="{expected}" selected>' in page
     for tag, name in OWN_NAMES.items():
         assert f'lang="{tag}"' in page
@@ -69,8 +69,8 @@ async def test_the_page_is_in_the_requested_language(
 async def test_the_merchants_language_is_the_default(api: Api) -> None:
     await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, locale="th"))
     created = await api.create()
-    assert spoken(await show(api, created)) == "th"
-    assert spoken(await show(api, created, Accept_Language="ja")) == "ja"
+    assert page_language(await show(api, created)) == "th"
+    assert page_language(await show(api, created, Accept_Language="ja")) == "ja"
 
 
 async def test_the_requested_language_is_kept_throughout_the_checkout(api: Api) -> None:
@@ -83,29 +83,29 @@ async def test_the_requested_language_is_kept_throughout_the_checkout(api: Api) 
     assert action[1] == path_of(created, "/select?lang=ja&amp;country=TH")
     path = path_of(created, "/select?lang=ja&country=TH")
     assert (await api.send("POST", path, data={"method": method[1]})).status == 303
-    [asked] = api.world.gateway.created
-    assert asked.locale == "ja"
-    assert asked.return_url == f"http://pay.test{path_of(created, '/return?lang=ja')}"
+    [request] = api.world.gateway.created
+    assert request.locale == "ja"
+    assert request.return_url == f"http://pay.test{path_of(created, '/return?lang=ja')}"
     back = await api.send("GET", path_of(created, "/return?lang=ja"))
     assert back.headers["Location"] == path_of(created, "?lang=ja")
-    await bring_to_end(api, created)
+    await bring_to_paid(api, created)
     page = await show(api, created, "?lang=ja")
     assert f'href="{path_of(created, "/receipt?lang=ja")}"' in page
-    assert spoken(await show(api, created, "/receipt?lang=ja")) == "ja"
+    assert page_language(await show(api, created, "/receipt?lang=ja")) == "ja"
 
 
-async def bring_to_end(api: Api, created: Answer) -> None:
+async def bring_to_paid(api: Api, created: Answer) -> None:
     payment = await payment_of(api, created)
     assert (await callback(api, payment.session_id, captured())).status == 200
 
 
 async def test_the_gateway_receives_a_supported_language_or_none(api: Api) -> None:
-    for lang, told in (("", None), ("?lang=%00%3Cx%3E", "en"), ("?lang=zh-TW", "zh-Hant")):
+    for lang, locale in (("", None), ("?lang=%00%3Cx%3E", "en"), ("?lang=zh-TW", "zh-Hant")):
         created = await api.create()
         data = {"method": f"{api.world.card}||"}
         answer = await api.send("POST", path_of(created, f"/select{lang}"), data=data)
         assert answer.status == 303
-        assert api.world.gateway.created[-1].locale == told
+        assert api.world.gateway.created[-1].locale == locale
 
 
 STATUSES = ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED", "REFUNDED"]
@@ -118,19 +118,22 @@ async def test_no_page_contains_template_errors_in_any_language(api: Api, status
     for locale in LOCALES:
         for rest in rests:
             page = await show(api, created, f"{rest}?lang={locale}")
-            assert spoken(page) == locale
+            assert page_language(page) == locale
             text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
-            assert not SLIPS.search(text), (locale, SLIPS.search(text))
+            assert not TEMPLATE_ERRORS.search(text), (locale, TEMPLATE_ERRORS.search(text))
 
 
 def test_every_language_has_the_same_texts_and_placeholders() -> None:
     folder = resources.files("payintent") / "checkout" / "locales" / "texts"
-    known = {item: json.loads((folder / f"{item}.json").read_text()) for item in LOCALES}
-    for locale, words in known.items():
-        assert list(words) == list(known["en"]), locale
-        for key, text in words.items():
+    texts_by_locale = {item: json.loads((folder / f"{item}.json").read_text()) for item in LOCALES}
+    for locale, texts in texts_by_locale.items():
+        assert list(texts) == list(texts_by_locale["en"]), locale
+        for key, text in texts.items():
             values = set(re.findall(r"\{(\w+)\}", text))
-            assert values == set(re.findall(r"\{(\w+)\}", known["en"][key])), (locale, key)
+            assert values == set(re.findall(r"\{(\w+)\}", texts_by_locale["en"][key])), (
+                locale,
+                key,
+            )
             assert text.strip() == text != "", (locale, key)
 
 
@@ -143,7 +146,7 @@ async def test_a_receipt_shows_the_payment_and_only_a_masked_email_of_the_buyer(
     await bring_to(api, created, "PAID")
     page = await show(api, created, "/receipt")
     paid = (await api.get(created.json["id"])).json
-    for shown in (
+    for text in (
         paid["receipt_id"],
         created.json["id"],
         "1,590.00\u00a0THB",
@@ -154,9 +157,9 @@ async def test_a_receipt_shows_the_payment_and_only_a_masked_email_of_the_buyer(
         "Nimbus Books",
         "Card",
     ):
-        assert shown in page, shown
-    for hidden in ("ann.smith", "margin-38", "buyer-1", "Refunded"):
-        assert hidden not in page
+        assert text in page, text
+    for secret in ("ann.smith", "margin-38", "buyer-1", "Refunded"):
+        assert secret not in page
     assert "<form" not in page
 
 
@@ -178,14 +181,14 @@ async def test_the_qr_code_encodes_the_page_url(api: Api) -> None:
     answer = await api.send("GET", path_of(created, "/qr.svg?lang=ja"))
     assert (answer.status, answer.headers["Content-Type"]) == (200, "image/svg+xml")
     assert answer.headers["Content-Security-Policy"] == "default-src 'none'"
-    drawn = BytesIO()
+    image = BytesIO()
     segno.make(f"http://pay.test{path_of(created)}", error="m").save(
-        drawn, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False
+        image, kind="svg", border=2, dark="#000", light="#fff", xmldecl=False
     )
-    assert answer.body == drawn.getvalue()
+    assert answer.body == image.getvalue()
 
 
-class TestWithoutAnAddressOfItsOwn:
+class TestWithoutACheckoutBase:
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"checkout_base": ""})
@@ -214,7 +217,7 @@ async def test_the_return_link_contains_the_payment_id_and_status(api: Api) -> N
 async def test_a_buyer_returns_automatically_only_right_after_paying(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PAID")
-    assert "<pay-return" not in await show(api, created)  # there is nowhere to go
+    assert "<pay-return" not in await show(api, created)  # no return URL is configured
     await api.world.perform(
         SetMerchantProfile(merchant_id=api.world.merchant_id, return_url=THANKS)
     )
@@ -228,9 +231,9 @@ async def test_the_view_reports_whether_the_merchant_was_notified(api: Api) -> N
     url = "https://shop.test/hook"
     await api.world.rows("UPDATE merchant SET callback_url = $1", url)
     created = await api.create()
-    seen = (await view(api, created)).json
-    assert seen["events_url"] == f"/v1/checkout/{created.json['checkout_id']}/events"
-    assert "merchant_told" not in seen
+    checkout = (await view(api, created)).json
+    assert checkout["events_url"] == f"/v1/checkout/{created.json['checkout_id']}/events"
+    assert "merchant_told" not in checkout
     await bring_to(api, created, "PAID")
     assert (await view(api, created)).json["merchant_told"] is False
     for state in ("delivered", "dead", "skipped"):
@@ -238,7 +241,7 @@ async def test_the_view_reports_whether_the_merchant_was_notified(api: Api) -> N
         assert (await view(api, created)).json["merchant_told"] is True
     cancelled = await api.create()
     await api.send("POST", f"/v1/checkout/{cancelled.json['checkout_id']}/cancel")
-    assert (await view(api, cancelled)).json["merchant_told"] is True  # nobody is told of it
+    assert (await view(api, cancelled)).json["merchant_told"] is True  # the merchant gets no event
 
 
 async def test_an_elapsed_page_still_updates_but_offers_no_selection(api: Api) -> None:

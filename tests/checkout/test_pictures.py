@@ -1,4 +1,4 @@
-"""Shop and product images are fetched only by the service, within limits, and made smaller."""
+"""The service fetches shop and product images within limits, and scales them down."""
 
 import asyncio
 import struct
@@ -28,7 +28,7 @@ from payintent.checkout.pictures.fetch import (
 )
 from payintent.http.egress import EgressRules
 from payintent.merchants.operations import SetMerchantProfile
-from tests.checkout.drawing import opened, picture
+from tests.checkout.drawing import decode_image, make_picture
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import Answer, Api, free_port
@@ -43,38 +43,38 @@ class Shop:
 
     host: str
     port: int
-    gives: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(
+    handlers: dict[str, Callable[[web.Request], Awaitable[web.StreamResponse]]] = field(
         default_factory=dict
     )
-    asked: list[str] = field(default_factory=list)
+    requested_paths: list[str] = field(default_factory=list)
 
     def url(self, path: str) -> str:
         return f"http://{self.host}:{self.port}{path}"
 
-    def give(self, path: str, content: bytes, kind: str = "image/png", **headers: str) -> str:
+    def serve(self, path: str, content: bytes, kind: str = "image/png", **headers: str) -> str:
         """Serve these bytes at a path; return the full URL."""
 
-        async def given(_: web.Request) -> web.Response:
+        async def respond(_: web.Request) -> web.Response:
             return web.Response(body=content, content_type=kind, headers=headers)
 
-        self.gives[path] = given
+        self.handlers[path] = respond
         return self.url(path)
 
-    def send(self, path: str, location: str) -> str:
+    def redirect(self, path: str, location: str) -> str:
         """Redirect a path to another URL."""
 
-        async def sent(_: web.Request) -> web.Response:
+        async def respond(_: web.Request) -> web.Response:
             return web.Response(status=302, headers={"Location": location})
 
-        self.gives[path] = sent
+        self.handlers[path] = respond
         return self.url(path)
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        self.asked.append(request.path)
-        return await self.gives[request.path](request)
+        self.requested_paths.append(request.path)
+        return await self.handlers[request.path](request)
 
 
-async def _opened(host: str) -> tuple[Shop, web.AppRunner]:
+async def _start_shop(host: str) -> tuple[Shop, web.AppRunner]:
     shop = Shop(host, free_port())
     app = web.Application()
     app.router.add_get("/{path:.*}", shop.answer)
@@ -86,7 +86,7 @@ async def _opened(host: str) -> tuple[Shop, web.AppRunner]:
 
 @pytest.fixture
 async def shop() -> AsyncIterator[Shop]:
-    shop, runner = await _opened("127.0.0.1")
+    shop, runner = await _start_shop("127.0.0.1")
     yield shop
     await clean_up(runner)
 
@@ -94,7 +94,7 @@ async def shop() -> AsyncIterator[Shop]:
 @pytest.fixture
 async def allowed_shop() -> AsyncIterator[Shop]:
     """A shop at an address that the test's rules allow."""
-    shop, runner = await _opened("127.0.0.2")
+    shop, runner = await _start_shop("127.0.0.2")
     yield shop
     await clean_up(runner)
 
@@ -106,25 +106,25 @@ async def fetcher() -> AsyncIterator[PictureFetcher]:
     await fetcher.close()
 
 
-async def _refusal(fetcher: PictureFetcher, url: str) -> str:
+async def _fetch_error(fetcher: PictureFetcher, url: str) -> str:
     with pytest.raises(PictureUnavailableError) as refused:
         await fetcher.fetch(url)
     return str(refused.value)
 
 
-# What is fetched
+# Fetching
 
 
 async def test_a_picture_is_fetched_through_a_redirect(shop: Shop, fetcher: PictureFetcher) -> None:
-    content = picture()
-    shop.give("/book.png", content)
-    assert await fetcher.fetch(shop.send("/old", "/book.png")) == content
-    assert shop.asked == ["/old", "/book.png"]
+    content = make_picture()
+    shop.serve("/book.png", content)
+    assert await fetcher.fetch(shop.redirect("/old", "/book.png")) == content
+    assert shop.requested_paths == ["/old", "/book.png"]
 
 
 async def test_the_number_of_redirects_is_limited(shop: Shop, fetcher: PictureFetcher) -> None:
-    assert await _refusal(fetcher, shop.send("/round", "/round")) == "too many redirects"
-    assert len(shop.asked) == fetch.REDIRECTS_MAX + 1
+    assert await _fetch_error(fetcher, shop.redirect("/round", "/round")) == "too many redirects"
+    assert len(shop.requested_paths) == fetch.REDIRECTS_MAX + 1
 
 
 @pytest.mark.parametrize(
@@ -146,26 +146,26 @@ async def test_the_number_of_redirects_is_limited(shop: Shop, fetcher: PictureFe
 async def test_outside_the_sandbox_only_public_addresses_are_requested(
     shop: Shop, url: str
 ) -> None:
-    shop.give("/x", picture())
+    shop.serve("/x", make_picture())
     fetcher = PictureFetcher(EgressRules(ports=frozenset({80, 443, 8080, shop.port})))
-    await _refusal(fetcher, url.format(port=shop.port))
+    await _fetch_error(fetcher, url.format(port=shop.port))
     await fetcher.close()
-    assert shop.asked == []
+    assert shop.requested_paths == []
 
 
 async def test_a_redirect_to_a_loopback_address_is_not_followed(
     shop: Shop, allowed_shop: Shop
 ) -> None:
-    shop.give("/x", picture())
+    shop.serve("/x", make_picture())
     rules = EgressRules(
         networks=(ip_network("127.0.0.2/32"),), ports=frozenset({shop.port, allowed_shop.port})
     )
     fetcher = PictureFetcher(rules)
     fetcher._needs_https = False
-    reason = await _refusal(fetcher, allowed_shop.send("/old", shop.url("/x")))
+    reason = await _fetch_error(fetcher, allowed_shop.redirect("/old", shop.url("/x")))
     await fetcher.close()
     assert "loopback" in reason
-    assert (allowed_shop.asked, shop.asked) == (["/old"], [])
+    assert (allowed_shop.requested_paths, shop.requested_paths) == (["/old"], [])
 
 
 async def test_outside_the_sandbox_only_https_urls_are_requested(allowed_shop: Shop) -> None:
@@ -173,37 +173,37 @@ async def test_outside_the_sandbox_only_https_urls_are_requested(allowed_shop: S
         networks=(ip_network("127.0.0.2/32"),), ports=frozenset({allowed_shop.port})
     )
     fetcher = PictureFetcher(rules)
-    reason = await _refusal(fetcher, allowed_shop.give("/x", picture()))
+    reason = await _fetch_error(fetcher, allowed_shop.serve("/x", make_picture()))
     await fetcher.close()
-    assert (reason, allowed_shop.asked) == ("the URL must use https", [])
+    assert (reason, allowed_shop.requested_paths) == ("the URL must use https", [])
 
 
 async def test_a_body_is_not_read_if_its_content_length_is_too_large(
     shop: Shop, fetcher: PictureFetcher
 ) -> None:
-    async def announced(request: web.Request) -> web.StreamResponse:
+    async def oversized(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse(headers={"Content-Length": str(50 * 1024 * 1024)})
         await answer.prepare(request)
-        return answer  # and never a byte
+        return answer  # without sending a body
 
-    shop.gives["/large"] = announced
-    assert "more than" in await _refusal(fetcher, shop.url("/large"))
+    shop.handlers["/large"] = oversized
+    assert "more than" in await _fetch_error(fetcher, shop.url("/large"))
 
 
 async def test_an_endless_body_is_cut_off(shop: Shop, fetcher: PictureFetcher) -> None:
-    sent = 0
+    sent_bytes = 0
 
     async def endless(request: web.Request) -> web.StreamResponse:
-        nonlocal sent
+        nonlocal sent_bytes
         answer = web.StreamResponse()
         await answer.prepare(request)
         while True:
             await answer.write(bytes(256 * 1024))
-            sent += 256 * 1024
+            sent_bytes += 256 * 1024
 
-    shop.gives["/endless"] = endless
-    assert "more than" in await _refusal(fetcher, shop.url("/endless"))
-    assert sent < 50 * 1024 * 1024
+    shop.handlers["/endless"] = endless
+    assert "more than" in await _fetch_error(fetcher, shop.url("/endless"))
+    assert sent_bytes < 50 * 1024 * 1024
 
 
 async def test_a_slow_body_times_out(shop: Shop) -> None:
@@ -212,39 +212,41 @@ async def test_a_slow_body_times_out(shop: Shop) -> None:
     async def slow(request: web.Request) -> web.StreamResponse:
         answer = web.StreamResponse()
         await answer.prepare(request)
-        await answer.write(picture()[:20])
+        await answer.write(make_picture()[:20])
         await gone.wait()
         return answer
 
-    shop.gives["/slow"] = slow
+    shop.handlers["/slow"] = slow
     fetcher = PictureFetcher(_SANDBOX, timeout_s=0.2)
-    assert await _refusal(fetcher, shop.url("/slow")) == "the response timed out"
+    assert await _fetch_error(fetcher, shop.url("/slow")) == "the response timed out"
     gone.set()
     await fetcher.close()
 
 
 async def test_an_error_response_is_not_a_picture(shop: Shop, fetcher: PictureFetcher) -> None:
-    async def away(_: web.Request) -> web.Response:
-        return web.Response(status=503, body=picture())
+    async def unavailable(_: web.Request) -> web.Response:
+        return web.Response(status=503, body=make_picture())
 
-    shop.gives["/away"] = away
-    assert await _refusal(fetcher, shop.url("/away")) == "HTTP 503"
-    assert await _refusal(fetcher, f"http://127.0.0.1:{free_port()}/x") == "the connection failed"
+    shop.handlers["/away"] = unavailable
+    assert await _fetch_error(fetcher, shop.url("/away")) == "HTTP 503"
+    assert (
+        await _fetch_error(fetcher, f"http://127.0.0.1:{free_port()}/x") == "the connection failed"
+    )
 
 
-# What is made of it
+# Encoding
 
 
 @pytest.mark.parametrize("kind", ["PNG", "JPEG", "WEBP"])
 def test_a_picture_is_scaled_down_in_proportion(kind: str) -> None:
-    made = opened(encode_picture(picture(800, 400, kind)))
-    assert (made.format, made.size) == ("WEBP", (SIDE_PX, SIDE_PX // 2))
+    encoded = decode_image(encode_picture(make_picture(800, 400, kind)))
+    assert (encoded.format, encoded.size) == ("WEBP", (SIDE_PX, SIDE_PX // 2))
 
 
 def test_transparency_is_preserved() -> None:
-    made = opened(encode_picture(picture(40, 40, mode="RGBA", colour=(255, 0, 0, 0))))
-    assert made.mode == "RGBA"
-    assert made.getpixel((20, 20))[3] == 0  # type: ignore[index]
+    encoded = decode_image(encode_picture(make_picture(40, 40, mode="RGBA", colour=(255, 0, 0, 0))))
+    assert encoded.mode == "RGBA"
+    assert encoded.getpixel((20, 20))[3] == 0  # type: ignore[index]
 
 
 def test_all_metadata_is_removed() -> None:
@@ -254,33 +256,36 @@ def test_all_metadata_is_removed() -> None:
     exif = Image.Exif()
     exif[0x010E] = secret.decode()
     for content in (
-        picture(pnginfo=text, exif=exif, icc_profile=secret),
-        picture(kind="JPEG", exif=exif, comment=secret, icc_profile=secret),
-        picture(kind="WEBP", exif=exif, xmp=secret, icc_profile=secret),
+        make_picture(pnginfo=text, exif=exif, icc_profile=secret),
+        make_picture(kind="JPEG", exif=exif, comment=secret, icc_profile=secret),
+        make_picture(kind="WEBP", exif=exif, xmp=secret, icc_profile=secret),
     ):
         assert secret in content or b"iCCP" in content
-        made = encode_picture(content)
-        assert not any(mark in made for mark in (secret, b"EXIF", b"ICCP", b"XMP ", b"ANIM"))
-        assert not opened(made).getexif()
+        encoded = encode_picture(content)
+        assert not any(mark in encoded for mark in (secret, b"EXIF", b"ICCP", b"XMP ", b"ANIM"))
+        assert not decode_image(encoded).getexif()
 
 
 def test_a_picture_is_rotated_as_its_exif_orientation_requires() -> None:
     exif = Image.Exif()
     exif[0x0112] = 6
-    assert opened(encode_picture(picture(400, 200, "JPEG", exif=exif))).size == (128, 256)
+    assert decode_image(encode_picture(make_picture(400, 200, "JPEG", exif=exif))).size == (
+        128,
+        256,
+    )
 
 
 def test_an_animation_is_reduced_to_its_first_frame() -> None:
     frames = [Image.new("RGB", (32, 32), colour) for colour in ("red", "blue")]
-    film = picture(kind="WEBP", of=frames[0], save_all=True, append_images=frames[1:])
-    made = opened(encode_picture(film))
-    assert getattr(made, "n_frames", 1) == 1
-    red, _, blue = made.convert("RGB").getpixel((16, 16))  # type: ignore[misc]
+    animation = make_picture(kind="WEBP", source=frames[0], save_all=True, append_images=frames[1:])
+    encoded = decode_image(encode_picture(animation))
+    assert getattr(encoded, "n_frames", 1) == 1
+    red, _, blue = encoded.convert("RGB").getpixel((16, 16))  # type: ignore[misc]
     assert red > blue
 
 
-# Not `ru_maxrss`, which a process inherits from the one that started it.
-_MEASURED = """
+# Do not use `ru_maxrss`, because a process inherits it from its parent.
+_PEAK_MEMORY_SCRIPT = """
 import re, sys
 from pathlib import Path
 from payintent.checkout.pictures.fetch import encode_picture
@@ -300,7 +305,7 @@ def _png_header(width: int, height: int) -> bytes:
 
 def test_a_decompression_bomb_is_rejected_by_its_header(monkeypatch: pytest.MonkeyPatch) -> None:
     def decoded(*_: object, **__: object) -> None:
-        pytest.fail("it was decoded")
+        pytest.fail("the image was decoded")
 
     monkeypatch.setattr(Image.Image, "convert", decoded)
     monkeypatch.setattr(Image.Image, "thumbnail", decoded)
@@ -310,11 +315,11 @@ def test_a_decompression_bomb_is_rejected_by_its_header(monkeypatch: pytest.Monk
 
 
 def test_a_jpeg_with_too_many_scans_is_rejected_before_decoding() -> None:
-    plain = picture(64, 64, "JPEG", progressive=True)
+    plain = make_picture(64, 64, "JPEG", progressive=True)
     at = plain.rfind(b"\xff\xda")
     scans = SCANS_MAX - plain.count(b"\xff\xda")
     longest = plain[:-2] + plain[at:-2] * scans + b"\xff\xd9"
-    assert opened(encode_picture(longest)).size == (64, 64)
+    assert decode_image(encode_picture(longest)).size == (64, 64)
     with pytest.raises(PictureUnavailableError, match="scans"):
         encode_picture(plain[:-2] + plain[at:-2] * (scans + 1) + b"\xff\xd9")
 
@@ -323,17 +328,17 @@ def test_a_jpeg_with_too_many_scans_is_rejected_before_decoding() -> None:
 def test_encoding_a_large_picture_needs_little_memory(
     tmp_path: Path, kind: str, bytes_each: int
 ) -> None:
-    """In a separate process, whose peak memory is the image's."""
+    """Measured in a separate process, because the peak memory of a process never decreases."""
     side = 2_000
-    large = picture(side, side, kind, mode="RGBA", colour=(255, 0, 0, 128), lossless=True)
+    large = make_picture(side, side, kind, mode="RGBA", colour=(255, 0, 0, 128), lossless=True)
     (tmp_path / "large").write_bytes(large)
-    told = subprocess.run(
-        [sys.executable, "-c", _MEASURED, str(tmp_path / "large")],
+    result = subprocess.run(
+        [sys.executable, "-c", _PEAK_MEMORY_SCRIPT, str(tmp_path / "large")],
         capture_output=True,
         check=True,
         timeout=60,
     )
-    assert int(told.stdout) < side * side * bytes_each
+    assert int(result.stdout) < side * side * bytes_each
 
 
 @pytest.mark.parametrize(
@@ -346,11 +351,11 @@ def test_encoding_a_large_picture_needs_little_memory(
         b"%PDF-1.7",
         b"\x89PNG\r\n\x1a\n",
         _png_header(10, 10),
-        picture()[: len(picture()) // 2],
-        picture(kind="TIFF"),
-        picture(kind="BMP"),
-        picture(kind="GIF"),
-        picture(kind="ICO"),
+        make_picture()[: len(make_picture()) // 2],
+        make_picture(kind="TIFF"),
+        make_picture(kind="BMP"),
+        make_picture(kind="GIF"),
+        make_picture(kind="ICO"),
     ],
     ids=str,
 )
@@ -359,7 +364,7 @@ def test_only_complete_png_jpeg_and_webp_pictures_are_accepted(content: bytes) -
         encode_picture(content)
 
 
-# What is kept, and what is shown
+# Caching and display
 
 
 async def _page(api: Api, image: object) -> Answer:
@@ -373,8 +378,10 @@ def _sources(page: Answer) -> list[str]:
 
 
 async def test_a_product_picture_is_served_from_the_checkout_origin(api: Api, shop: Shop) -> None:
-    page = await _page(api, shop.give("/book.png", picture(600, 300)))
-    assert shop.asked == []  # neither the create nor the page has waited for it
+    page = await _page(api, shop.serve("/book.png", make_picture(600, 300)))
+    assert (
+        shop.requested_paths == []
+    )  # the image is not fetched when the payment is created or the page is shown
     assert str(shop.port) not in page.body.decode().replace("data-", "")
     assert "img-src 'self' data:;" in page.headers["Content-Security-Policy"]
     [source] = _sources(page)
@@ -384,30 +391,30 @@ async def test_a_product_picture_is_served_from_the_checkout_origin(api: Api, sh
         assert answer.headers["Cache-Control"] == "public, max-age=3600"
         assert answer.headers["Content-Security-Policy"] == "default-src 'none'"
         assert answer.headers["X-Content-Type-Options"] == "nosniff"
-        assert opened(answer.body).size == (SIDE_PX, SIDE_PX // 2)
-    assert shop.asked == ["/book.png"]
+        assert decode_image(answer.body).size == (SIDE_PX, SIDE_PX // 2)
+    assert shop.requested_paths == ["/book.png"]
 
 
 async def test_a_logo_is_served_like_a_product_picture(api: Api, shop: Shop) -> None:
-    logo = shop.give("/logo.png", picture())
+    logo = shop.serve("/logo.png", make_picture())
     await api.world.perform(SetMerchantProfile(merchant_id=api.world.merchant_id, logo_url=logo))
     created = await api.create()
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
     source = page.partition('class="logo" src="')[2].partition('"')[0]
     assert (await api.send("GET", source)).status == 200
-    assert shop.asked == ["/logo.png"]
+    assert shop.requested_paths == ["/logo.png"]
 
 
 async def test_an_unavailable_picture_is_hidden_and_not_fetched_again_soon(
     api: Api, shop: Shop
 ) -> None:
-    url = shop.give("/book.svg", _SVG, "image/svg+xml")
+    url = shop.serve("/book.svg", _SVG, "image/svg+xml")
     [source] = _sources(await _page(api, url))
     for _ in range(3):
         answer = await api.send("GET", source)
         assert answer.status == 404
         assert answer.headers["Cache-Control"] == "no-store"
-    assert shop.asked == ["/book.svg"]
+    assert shop.requested_paths == ["/book.svg"]
     assert _sources(page := await _page(api, url)) == []
     assert "Book" in page.body.decode()
 
@@ -435,57 +442,57 @@ async def test_an_invalid_picture_url_is_not_shown(api: Api, image: object) -> N
 
 
 async def test_only_signed_picture_names_are_fetched(api: Api, shop: Shop) -> None:
-    url = shop.give("/secret.png", picture())
+    url = shop.serve("/secret.png", make_picture())
     pictures = api.world.service.pictures
-    ours = pictures.make_name(url, 7)
-    assert pictures.parse_name(ours) is not None
+    signed_name = pictures.make_name(url, 7)
+    assert pictures.parse_name(signed_name) is not None
     encoded = urlsafe_b64encode(url.encode()).decode().rstrip("=")
-    other = pictures.make_name(shop.url("/other.png"), 7)
+    other_name = pictures.make_name(shop.url("/other.png"), 7)
     for name in (
         encoded,
         "A" * 28 + encoded,
-        other[:28] + encoded,
-        ours[:20] + "AAAAAAAA" + encoded,
-        ours[:-2],
-        ours + "AA",
+        other_name[:28] + encoded,
+        signed_name[:20] + "AAAAAAAA" + encoded,
+        signed_name[:-2],
+        signed_name + "AA",
         "x",
         "%",
     ):
         assert (await api.send("GET", f"/c/static/pictures/{name}.webp")).status == 404
-    assert shop.asked == []
+    assert shop.requested_paths == []
 
 
 async def test_concurrent_requests_for_a_picture_share_a_single_fetch(api: Api, shop: Shop) -> None:
     pictures = api.world.service.pictures
-    url = shop.give("/book.png", picture())
-    found = await asyncio.gather(*(pictures.get(PictureSource(url)) for _ in range(20)))
-    assert len(set(found)) == 1
-    assert shop.asked == ["/book.png"]
+    url = shop.serve("/book.png", make_picture())
+    images = await asyncio.gather(*(pictures.get(PictureSource(url)) for _ in range(20)))
+    assert len(set(images)) == 1
+    assert shop.requested_paths == ["/book.png"]
 
 
 async def test_the_picture_cache_is_bounded(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    size = len(encode_picture(picture()))
+    size = len(encode_picture(make_picture()))
     monkeypatch.setattr(cache, "CACHED_BYTES_MAX", 3 * size)
     pictures = api.world.service.pictures
-    urls = [shop.give(f"/{number}.png", picture()) for number in range(5)]
+    urls = [shop.serve(f"/{number}.png", make_picture()) for number in range(5)]
     for url in urls:
         assert await pictures.get(PictureSource(url)) is not None
     assert pictures.cached_bytes <= 3 * size
     await pictures.get(PictureSource(urls[-1]))
-    assert len(shop.asked) == 5
+    assert len(shop.requested_paths) == 5
     await pictures.get(PictureSource(urls[0]))
-    assert len(shop.asked) == 6
+    assert len(shop.requested_paths) == 6
 
 
 async def test_pictures_are_not_fetched_if_the_queue_is_full(
     api: Api, shop: Shop, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(cache, "WAITING_MAX", 0)
-    url = shop.give("/book.png", picture())
+    url = shop.serve("/book.png", make_picture())
     assert await api.world.service.pictures.get(PictureSource(url)) is None
-    assert shop.asked == []
+    assert shop.requested_paths == []
     assert not api.world.service.pictures.has_failed(url)
 
 
@@ -501,15 +508,18 @@ async def test_hanging_pictures_of_a_merchant_do_not_block_other_merchants(
     pictures = PictureCache(api.world.service.encryption, _SANDBOX)
     sources = []
     for number in range(cache.WAITING_PER_MERCHANT_MAX):
-        shop.gives[f"/hang/{number}"] = hang
+        shop.handlers[f"/hang/{number}"] = hang
         sources.append(PictureSource(shop.url(f"/hang/{number}"), "theirs"))
     hanging = [asyncio.create_task(pictures.get(source)) for source in sources]
-    await wait_until(lambda: len(shop.asked) == cache.FETCHES_PER_MERCHANT_MAX, "they are fetched")
-    beyond = PictureSource(shop.give("/one-more.png", picture()), "theirs")
+    await wait_until(
+        lambda: len(shop.requested_paths) == cache.FETCHES_PER_MERCHANT_MAX,
+        "the pictures to be requested",
+    )
+    beyond = PictureSource(shop.serve("/one-more.png", make_picture()), "theirs")
     assert await pictures.get(beyond) is None
-    ours = PictureSource(shop.give("/book.png", picture()), "ours")
+    ours = PictureSource(shop.serve("/book.png", make_picture()), "ours")
     assert await pictures.get(ours) is not None
-    assert len(shop.asked) == cache.FETCHES_PER_MERCHANT_MAX + 1
+    assert len(shop.requested_paths) == cache.FETCHES_PER_MERCHANT_MAX + 1
     never.set()
     await asyncio.gather(*hanging)
     await pictures.close()
@@ -527,10 +537,10 @@ async def test_a_picture_that_timed_out_in_the_queue_is_fetched_on_a_later_reque
 
     pictures = PictureCache(api.world.service.encryption, _SANDBOX)
     urls = [shop.url(f"/hang/{number}") for number in range(cache.FETCHES_PER_MERCHANT_MAX)]
-    shop.gives |= dict.fromkeys((f"/hang/{number}" for number in range(len(urls))), hang)
+    shop.handlers |= dict.fromkeys((f"/hang/{number}" for number in range(len(urls))), hang)
     hanging = [asyncio.create_task(pictures.get(PictureSource(url))) for url in urls]
-    await wait_until(lambda: len(shop.asked) == len(urls), "they are fetched")
-    late = PictureSource(shop.give("/book.png", picture()))
+    await wait_until(lambda: len(shop.requested_paths) == len(urls), "the pictures to be requested")
+    late = PictureSource(shop.serve("/book.png", make_picture()))
     assert await pictures.get(late) is None
     assert not pictures.has_failed(late.url)
     never.set()
@@ -550,7 +560,7 @@ async def test_a_picture_request_has_a_time_limit(
         await never.wait()
         return web.Response()
 
-    shop.gives["/hang"] = hang
+    shop.handlers["/hang"] = hang
     pictures = PictureCache(api.world.service.encryption, _SANDBOX)
     assert await pictures.get(PictureSource(shop.url("/hang"))) is None
     never.set()
@@ -560,19 +570,19 @@ async def test_a_picture_request_has_a_time_limit(
 async def test_the_fair_semaphore_limits_each_party_and_keeps_their_order() -> None:
     turns, order, end = FairSemaphore(2, 1), list[str](), asyncio.Event()
 
-    async def have(party: str) -> None:
+    async def take_turn(party: str) -> None:
         async with turns.hold(party, PATIENCE_S):
             order.append(party)
             if len(order) <= 2:
                 await end.wait()
 
-    all_turns = [asyncio.create_task(have(party)) for party in ("a", "a", "a", "b", "c", "c")]
-    await wait_until(lambda: len(order) == 2, "two have their turns")
+    all_turns = [asyncio.create_task(take_turn(party)) for party in ("a", "a", "a", "b", "c", "c")]
+    await wait_until(lambda: len(order) == 2, "two parties to take a turn")
     assert order == ["a", "b"]
     end.set()
     await asyncio.gather(*all_turns)
     assert sorted(order) == ["a", "a", "a", "b", "c", "c"]
-    assert order.index("c") <= 3  # before the last of those who came first
+    assert order.index("c") <= 3  # before the last turn of the first party
 
 
 async def test_closing_the_cache_cancels_its_fetches(api: Api, shop: Shop) -> None:
@@ -583,7 +593,7 @@ async def test_closing_the_cache_cancels_its_fetches(api: Api, shop: Shop) -> No
         await never.wait()
         return web.Response()
 
-    shop.gives["/hang"] = hang
+    shop.handlers["/hang"] = hang
     pictures = PictureCache(api.world.service.encryption, _SANDBOX)
     waiting = asyncio.create_task(pictures.get(PictureSource(shop.url("/hang"))))
     await begun.wait()

@@ -13,7 +13,7 @@ _ALWAYS = {
     *("merchant", "include_pegged_assets", "server_time", "can", "next_action", "events_url"),
 }
 _ENDED = {"select": False, "change_method": False, "cancel": False}
-_SHOWN = {
+_FIELDS = {
     "PENDING": ({"expires_at"}, {"select": True, "change_method": False, "cancel": True}),
     "PROCESSING": (
         {"expires_at", "selected"},
@@ -34,22 +34,22 @@ async def _cancel(api: Api, created: Answer) -> Answer:
     return await api.send("POST", f"/v1/checkout/{created.json['checkout_id']}/cancel")
 
 
-@pytest.mark.parametrize("status", _SHOWN)
+@pytest.mark.parametrize("status", _FIELDS)
 async def test_the_view_has_the_fields_and_actions_of_its_status(api: Api, status: str) -> None:
     created = await api.create()
     await bring_to(api, created, status)
-    shown = await view(api, created)
-    more, can = _SHOWN[status]
-    assert shown.status == 200
-    assert set(shown.json) == _ALWAYS | more
-    assert shown.json["can"] == can
-    assert (shown.json["status"], shown.json["payment_id"]) == (status, created.json["id"])
-    assert (shown.json["amount"], shown.json["decimals"]) == ("1590.00", 2)
-    assert shown.json["merchant"] == {"name": "Nimbus Books"}
-    wanted = "redirect" if status == "PROCESSING" else "none"
-    action = shown.json["next_action"]
-    assert action["type"] == wanted
-    assert wanted in action
+    response = await view(api, created)
+    more, can = _FIELDS[status]
+    assert response.status == 200
+    assert set(response.json) == _ALWAYS | more
+    assert response.json["can"] == can
+    assert (response.json["status"], response.json["payment_id"]) == (status, created.json["id"])
+    assert (response.json["amount"], response.json["decimals"]) == ("1590.00", 2)
+    assert response.json["merchant"] == {"name": "Nimbus Books"}
+    expected = "redirect" if status == "PROCESSING" else "none"
+    action = response.json["next_action"]
+    assert action["type"] == expected
+    assert expected in action
     assert action["fallback_url"] == created.json["checkout_url"]
 
 
@@ -86,23 +86,23 @@ async def test_only_the_product_and_order_id_of_the_metadata_are_exposed(api: Ap
         assert answer.status == 200
         assert b"planted" not in answer.body
         assert b"jane.doe" not in answer.body
-    shown = (await view(api, created)).json
-    assert (shown["product"], shown["order_id"]) == (product, "A-1")
-    assert shown["payer_email"] == "j***@example.com"
+    response = (await view(api, created)).json
+    assert (response["product"], response["order_id"]) == (product, "A-1")
+    assert response["payer_email"] == "j***@example.com"
 
 
 async def test_long_product_texts_are_truncated_and_invalid_values_omitted(api: Api) -> None:
     odd = {"name": "n" * 500, "detail": 7, "image": None, "quantity": True, "vendor": ["x"]}
     created = await api.create(metadata={"product": odd, "order_id": "o" * 500})
-    shown = (await view(api, created)).json
-    assert shown["product"] == {"name": "n" * 120}
-    assert shown["order_id"] == "o" * 120
+    response = (await view(api, created)).json
+    assert response["product"] == {"name": "n" * 120}
+    assert response["order_id"] == "o" * 120
 
 
 async def test_an_unknown_or_malformed_checkout_id_is_not_found(api: Api) -> None:
     created = await api.create()
     checkout_id = created.json["checkout_id"]
-    for other in ("cs_" + "0" * 16, checkout_id[:-1], checkout_id + "0", "cs_%00", "1", "%ff",
+    for unknown_id in ("cs_" + "0" * 16, checkout_id[:-1], checkout_id + "0", "cs_%00", "1", "%ff",
                   checkout_id.upper(), created.json["id"]):  # fmt: skip
         for method, path in (
             ("GET", ""),
@@ -111,8 +111,8 @@ async def test_an_unknown_or_malformed_checkout_id_is_not_found(api: Api) -> Non
             ("POST", "/cancel"),
             ("PATCH", ""),
         ):
-            answer = await api.send(method, f"/v1/checkout/{other}{path}", json={})
-            assert refusal(answer) == (404, "CHECKOUT_NOT_FOUND"), other
+            answer = await api.send(method, f"/v1/checkout/{unknown_id}{path}", json={})
+            assert refusal(answer) == (404, "CHECKOUT_NOT_FOUND"), unknown_id
 
 
 async def test_the_buyers_email_replaces_the_merchants(api: Api) -> None:
@@ -144,7 +144,7 @@ async def test_a_buyer_can_cancel_a_pending_payment_without_a_webhook_event(api:
 
 
 @pytest.mark.parametrize(
-    ("status", "wanted"),
+    ("status", "expected"),
     [
         ("PROCESSING", (409, "INVALID_PAYMENT_STATE")),
         ("PAID", (409, "INVALID_CHECKOUT_STATE")),
@@ -152,11 +152,11 @@ async def test_a_buyer_can_cancel_a_pending_payment_without_a_webhook_event(api:
     ],
 )
 async def test_a_buyer_can_cancel_only_pending_payments(
-    api: Api, status: str, wanted: tuple[int, str]
+    api: Api, status: str, expected: tuple[int, str]
 ) -> None:
     created = await api.create()
     await bring_to(api, created, status)
-    assert refusal(await _cancel(api, created)) == wanted
+    assert refusal(await _cancel(api, created)) == expected
     assert (await payment_of(api, created)).status == status
 
 
@@ -179,8 +179,8 @@ class TestWithoutACheckoutBase:
 
 async def test_json_escapes_in_metadata_are_decoded(api: Api) -> None:
     created = await post(api, document(metadata='{"order_id":"\\u0041\\ud83d\\ude00"}'))
-    shown = await view(api, created)
-    assert json.loads(shown.body)["order_id"] == "A\U0001f600"
+    response = await view(api, created)
+    assert json.loads(response.body)["order_id"] == "A\U0001f600"
 
 
 @pytest.mark.parametrize("number", ["1009", "0", "-0", "1.50", "1e3", "7" * 60])
@@ -191,9 +191,11 @@ async def test_a_numeric_order_id_is_shown_exactly_as_sent(api: Api, number: str
     assert f"Order {number}" in page.body.decode()
 
 
-@pytest.mark.parametrize("other", ["true", "null", "{}", "[1]"])
-async def test_an_order_id_is_shown_only_if_it_is_a_string_or_number(api: Api, other: str) -> None:
-    created = await post(api, document(metadata=f'{{"order_id":{other}}}'))
+@pytest.mark.parametrize("order_id", ["true", "null", "{}", "[1]"])
+async def test_an_order_id_is_shown_only_if_it_is_a_string_or_number(
+    api: Api, order_id: str
+) -> None:
+    created = await post(api, document(metadata=f'{{"order_id":{order_id}}}'))
     assert "order_id" not in (await view(api, created)).json
 
 
@@ -205,8 +207,8 @@ async def test_a_lone_surrogate_is_returned_as_sent(api: Api) -> None:
     )
     assert created.status == 201
     await api.world.rows("UPDATE merchant SET allowed_origins = '{https://shop.test}'")
-    shown = await view(api, created)
-    read = json.loads(shown.body)
+    response = await view(api, created)
+    read = json.loads(response.body)
     assert read["product"] == json.loads(product)
     assert read["order_id"] == "\udfff\U0001f600"
     path = f"/c/{created.json['checkout_id']}"

@@ -17,45 +17,49 @@ SCRIPTS = sorted((CHECKOUT / "static").glob("*.js"))
 MODULES = sorted(CHECKOUT.rglob("*.py"))
 MODULES += sorted((PACKAGE / "http").glob("*.py"))
 
-#: Where it is said, the key, and the names of its values; None where that is not written there.
+#: The file, the key, and the names of the values (None if they cannot be determined).
 Call = tuple[str, str, list[str] | None]
 
 _WORD = re.compile(r'\bword\(\s*"(\w+)"\s*(?:,\s*\{([^}]*)\}\s*,?\s*)?\)')
 _JINJA = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
-_SAID = re.compile(r'\b(?:alt|title|placeholder|aria-label|content|value)="([^"]*)"')
+_TEXT_ATTRIBUTES = re.compile(r'\b(?:alt|title|placeholder|aria-label|content|value)="([^"]*)"')
 _SET = re.compile(
     r"(?:\.(?:textContent|innerText|title|alt|placeholder)\s*=|append\()\s*([\"'`].*)"
 )
-_UNSAID = re.compile(r"width=device-width, initial-scale=1|light dark")  # told to browsers
+_BROWSER_DIRECTIVES = re.compile(
+    r"width=device-width, initial-scale=1|light dark"
+)  # instructions for browsers
 
 
-def calls() -> list[Call]:
-    """List every text that is requested by its key."""
+def text_calls() -> list[Call]:
+    """List all uses of text keys."""
     return [*_in_templates(), *_in_scripts(), *_in_python()]
 
 
-def mentioned() -> set[str]:
-    """Return every string that might be a key."""
+def possible_keys() -> set[str]:
+    """Return all strings that could be text keys."""
     sources = [path.read_text() for path in (*TEMPLATES, *SCRIPTS, *MODULES)]
-    return {found for source in sources for found in re.findall(r"[\"'](\w+)[\"']", source)}
+    return {key for source in sources for key in re.findall(r"[\"'](\w+)[\"']", source)}
 
 
 def words_in_templates() -> set[str]:
     """Return the literal words in templates."""
     words: set[str] = set()
     for path in TEMPLATES:
-        # One letter in place of code: it may stand within a tag.
+        # Replace code with a digit, because it may occur inside a tag.
         plain = _JINJA.sub("0", path.read_text())
-        said = [*_SAID.findall(plain), _TAG.sub(" ", plain)]
-        words |= set(re.findall(r"[A-Za-z]{2,}", _UNSAID.sub("", unescape(" ".join(said)))))
+        texts = [*_TEXT_ATTRIBUTES.findall(plain), _TAG.sub(" ", plain)]
+        words |= set(
+            re.findall(r"[A-Za-z]{2,}", _BROWSER_DIRECTIVES.sub("", unescape(" ".join(texts))))
+        )
     return words
 
 
 def words_in_scripts() -> set[str]:
     """Return the literals that scripts write into the page."""
-    found = {text for path in SCRIPTS for text in _SET.findall(path.read_text())}
-    return {text for text in found if re.search(r"[A-Za-z]{2,}", text)}
+    literals = {text for path in SCRIPTS for text in _SET.findall(path.read_text())}
+    return {text for text in literals if re.search(r"[A-Za-z]{2,}", text)}
 
 
 def _in_templates() -> Iterator[Call]:

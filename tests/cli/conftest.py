@@ -1,4 +1,4 @@
-"""The command in a separate warm-started process, with a separate database."""
+"""Run the command in a prepared process with a separate database."""
 
 import json
 import os
@@ -15,7 +15,7 @@ from tests.support.patience import PATIENCE_S
 
 
 @dataclass(frozen=True)
-class Ran:
+class RunResult:
     status: int
     out: str
     err: str
@@ -35,12 +35,12 @@ class Ran:
 
 
 _WAITING = "payintent: waiting for the database at "
-Run = Callable[..., Ran]
+Run = Callable[..., RunResult]
 
 
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> Run:
-    """Run `payintent`. Keyword arguments change its environment; None removes a variable."""
+    """Run `payintent`. Keyword arguments set environment variables, and None removes them."""
     env: dict[str, str | None] = {
         "PATH": os.environ["PATH"],
         "DATABASE_URL": settings.database_url,
@@ -50,15 +50,15 @@ def run(settings: Settings, tmp_path: Path) -> Run:
         "PYTHONWARNINGS": "error",
     }
 
-    def ran(*arguments: object, **changes: str | None) -> Ran:
-        done = processes.run(
+    def run_command(*arguments: object, **changes: str | None) -> RunResult:
+        result = processes.run(
             *("payintent", *(str(argument) for argument in arguments)),
             env={name: value for name, value in (env | changes).items() if value is not None},
             folder=tmp_path,
             timeout=PATIENCE_S,
         )
-        # A busy machine may take as long to connect as a database that is away.
-        said = [line for line in done.stderr.splitlines(keepends=True) if _WAITING not in line]
-        return Ran(done.returncode, done.stdout, "".join(said))
+        # Ignore the notice, because connecting may be slow if the machine is busy.
+        lines = [line for line in result.stderr.splitlines(keepends=True) if _WAITING not in line]
+        return RunResult(result.returncode, result.stdout, "".join(lines))
 
-    return ran
+    return run_command

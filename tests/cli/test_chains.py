@@ -1,4 +1,4 @@
-"""The command line output about chains, cases and on-chain payments."""
+"""The output of commands for chains, cases and on-chain payments."""
 
 import asyncio
 from collections.abc import Iterator
@@ -35,7 +35,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 def paid(settings: Settings) -> tuple[Payment, Session]:
     """An on-chain payment that was paid twice, and unassigned money."""
 
-    async def happen() -> tuple[Payment, Session]:
+    async def pay() -> tuple[Payment, Session]:
         gateway = FakeGateway()
         async with contract_service(settings, gateway) as service:
             world = await make_world(service, gateway)
@@ -45,15 +45,15 @@ def paid(settings: Settings) -> tuple[Payment, Session]:
             )
             return payment, session
 
-    return asyncio.run(happen())
+    return asyncio.run(pay())
 
 
 def test_chain_list_prints_chains_contracts_and_tokens_as_tables(
     terminal: Terminal, paid: Any
 ) -> None:
-    said = terminal.run("chain", "list").out
-    assert [item.split()[0] for item in said.split("\n\n")] == ["slug", "account", "chain"]
-    assert _ADDRESS in said
+    output = terminal.run("chain", "list").out
+    assert [item.split()[0] for item in output.split("\n\n")] == ["slug", "account", "chain"]
+    assert _ADDRESS in output
     assert len(terminal.run("chain", "list", "--json").json) == 3
     for columns in (80, 120):
         for words in (("chain", "list"), ("case", "list")):
@@ -63,13 +63,15 @@ def test_chain_list_prints_chains_contracts_and_tokens_as_tables(
 
 def test_chain_set_prints_the_chain_settings_without_tokens(terminal: Terminal) -> None:
     words = ("chain", "set", "native", "--finality", "confirmations", "--confirmations", "12")
-    said = terminal.run(*words, "--public-rpc-url", "http://a.test", "--public-rpc-url", "http://b")
-    lines = dict(line.split(maxsplit=1) for line in said.out.splitlines() if " " in line.strip())
+    result = terminal.run(
+        *words, "--public-rpc-url", "http://a.test", "--public-rpc-url", "http://b"
+    )
+    lines = dict(line.split(maxsplit=1) for line in result.out.splitlines() if " " in line.strip())
     assert (lines["finality"], lines["confirmations"]) == ("confirmations", "12")
-    assert "http://a.test, http://b" in said.out
-    assert "NATIVED" not in said.out
-    shown = terminal.run(*words, "--public-rpc-url", "", "--json").json
-    assert (shown["public_rpc_urls"], len(shown["tokens"])) == ([], 2)
+    assert "http://a.test, http://b" in result.out
+    assert "NATIVED" not in result.out
+    settings = terminal.run(*words, "--public-rpc-url", "", "--json").json
+    assert (settings["public_rpc_urls"], len(settings["tokens"])) == ([], 2)
 
 
 def test_payment_show_includes_sessions_receipts_and_cases(
@@ -77,17 +79,17 @@ def test_payment_show_includes_sessions_receipts_and_cases(
 ) -> None:
     payment, session = paid
     words = ("payment", "show", ids.format_id(ids.PAYMENT, payment.id))
-    text, shown = terminal.run(*words).out, terminal.run(*words, "--json").json
+    text, as_json = terminal.run(*words).out, terminal.run(*words, "--json").json
     for item in (ids.format_id(ids.SESSION, session.id), "credited", "duplicate", "DOUBLE_PAYMENT"):
         assert item in text
-    assert [len(shown[part]) for part in ("sessions", "receipts", "cases")] == [1, 2, 1]
-    assert payment.checkout_id not in text + str(shown)
+    assert [len(as_json[part]) for part in ("sessions", "receipts", "cases")] == [1, 2, 1]
+    assert payment.checkout_id not in text + str(as_json)
 
 
 def test_deposits_are_shown_with_their_payment_and_their_chain(
     terminal: Terminal, settings: Settings
 ) -> None:
-    async def happen() -> Payment:
+    async def pay() -> Payment:
         gateway = FakeGateway()
         async with contract_service(settings, gateway) as service:
             world = await make_world(service, gateway)
@@ -95,16 +97,16 @@ def test_deposits_are_shown_with_their_payment_and_their_chain(
             await record_deposit(world, session.id, 10**18)
             return payment
 
-    payment_id = ids.format_id(ids.PAYMENT, asyncio.run(happen()).id)
+    payment_id = ids.format_id(ids.PAYMENT, asyncio.run(pay()).id)
     words = ("payment", "show", payment_id)
     text = terminal.run(*words, columns=200).out
     [deposit] = terminal.run(*words, "--json").json["deposits"]
     [transfer] = deposit["transfers"]
     assert (deposit["received"], deposit["remaining"]) == ("1", "24.5")
-    for shown in (deposit["address"], transfer["tx_hash"], "24.5", "unswept"):
-        assert shown in text
+    for expected in (deposit["address"], transfer["tx_hash"], "24.5", "unswept"):
+        assert expected in text
     chains = terminal.run("chain", "list", columns=200).out
-    assert deposit["factory"][-10:] in chains  # the table wraps addresses
+    assert deposit["factory"][-10:] in chains  # the table wraps long addresses
     assert ["native", "USDT", "1", "1"] in [line.split()[:4] for line in chains.splitlines()]
 
 
@@ -118,8 +120,8 @@ def test_the_reason_is_the_default_note_of_a_resolved_case(terminal: Terminal, p
     assert (closed["status"], closed["note"]) == ("DISMISSED", "a test")
     again = terminal.run("case", "resolve", case_id, "accept", "--note", "mine")
     assert (again.status, again.err) == (1, "payintent: the case is already DISMISSED\n")
-    listed = terminal.run("case", "list", "--status", "DISMISSED", "--json").json
-    assert [item["id"] for item in listed] == [case_id]
+    cases = terminal.run("case", "list", "--status", "DISMISSED", "--json").json
+    assert [item["id"] for item in cases] == [case_id]
 
 
 @pytest.mark.parametrize(
@@ -139,7 +141,7 @@ def test_the_reason_is_the_default_note_of_a_resolved_case(terminal: Terminal, p
     ],
 )
 def test_an_error_is_a_single_line(terminal: Terminal, words: str, status: int, line: str) -> None:
-    said = terminal.run(*words.split())
-    assert (said.status, said.out) == (status, "")
-    assert line in said.err
-    assert said.err.count("\n") == 1
+    result = terminal.run(*words.split())
+    assert (result.status, result.out) == (status, "")
+    assert line in result.err
+    assert result.err.count("\n") == 1

@@ -74,18 +74,18 @@ def test_a_merchant_can_be_created_shown_and_issued_a_new_secret(run: Run) -> No
     assert list(created) == ["id", "api_key", "callback_secret"]
     assert created["api_key"].startswith("sk_live_")
     assert len(base64.b64decode(created["callback_secret"].removeprefix("whsec_"))) == 32
-    shown = run("merchant", "show", created["id"], "--json")
-    assert (shown.json["name"], shown.json["callback_url"]) == (
+    details = run("merchant", "show", created["id"], "--json")
+    assert (details.json["name"], details.json["callback_url"]) == (
         "Nimbus Books",
         "http://127.0.0.1:9999/hooks",
     )
-    listed = run("merchant", "list", "--json")
-    assert listed.json == [shown.json]
+    merchants = run("merchant", "list", "--json")
+    assert merchants.json == [details.json]
     rotated = run("merchant", "rotate-secret", created["id"], "--json").json
     assert list(rotated) == ["id", "callback_secret"]
     assert rotated["callback_secret"] != created["callback_secret"]
     for secret in (created["api_key"], created["callback_secret"], rotated["callback_secret"]):
-        assert secret not in shown.out + listed.out
+        assert secret not in details.out + merchants.out
     assert "no merchant 99" in run("merchant", "show", 99).line
 
 
@@ -100,7 +100,7 @@ def test_an_http_callback_url_is_rejected_outside_the_sandbox(run: Run) -> None:
 
 async def test_all_methods_come_from_the_accounts_of_the_platform(run: Run, world: World) -> None:
     created = (
-        await _off(run, "merchant", "create", "--name", "X", "--methods", "all", "--json")
+        await _run_in_thread(run, "merchant", "create", "--name", "X", "--methods", "all", "--json")
     ).json
     rows = await world.rows(
         "SELECT account_id, kind FROM payment_method WHERE merchant_id = $1 ORDER BY position",
@@ -113,16 +113,18 @@ async def test_all_methods_come_from_the_accounts_of_the_platform(run: Run, worl
 
 
 async def test_keys_are_issued_listed_and_revoked(run: Run, world: World) -> None:
-    issued = (await _off(run, "key", "issue", world.merchant_id, "--name", "ci", "--json")).json
+    issued = (
+        await _run_in_thread(run, "key", "issue", world.merchant_id, "--name", "ci", "--json")
+    ).json
     assert list(issued) == ["merchant_id", "api_key", "callback_secret"]
-    assert issued["callback_secret"] is None  # only a test merchant that is made has a new one
+    assert issued["callback_secret"] is None  # only a new test merchant gets a secret
     public_id = issued["api_key"].split("_")[2]
-    revoked = (await _off(run, "key", "revoke", public_id, "--json")).json
+    revoked = (await _run_in_thread(run, "key", "revoke", public_id, "--json")).json
     assert revoked["revoked_at"]
-    listed = await _off(run, "key", "list", world.merchant_id, "--json")
-    states = {item["name"]: item["revoked_at"] is not None for item in listed.json}
+    keys = await _run_in_thread(run, "key", "list", world.merchant_id, "--json")
+    states = {item["name"]: item["revoked_at"] is not None for item in keys.json}
     assert states == {"first": False, "ci": True}
-    assert issued["api_key"] not in listed.out
+    assert issued["api_key"] not in keys.out
 
 
 async def test_a_payment_is_shown_without_its_capability(run: Run, world: World) -> None:
@@ -131,7 +133,7 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
     payment = await world.create(metadata='{"b": 1.0}')
     payment_id = ids.format_id(ids.PAYMENT, payment.id)
     as_json, as_text = [
-        await _off(run, "payment", "show", payment_id, *more) for more in (["--json"], [])
+        await _run_in_thread(run, "payment", "show", payment_id, *more) for more in (["--json"], [])
     ]
     assert (as_json.json["id"], as_json.json["cases"]) == (payment_id, [])
     assert '"metadata":{"b": 1.0}' in as_json.out
@@ -139,30 +141,32 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
     for ran in (as_json, as_text):
         assert payment.checkout_id not in ran.out
         assert ids.mask_checkout_id(payment.checkout_id) in ran.out
-    assert "no payment" in (await _off(run, "payment", "show", "pay_x")).line
+    assert "no payment" in (await _run_in_thread(run, "payment", "show", "pay_x")).line
 
 
 async def test_webhooks_are_listed_shown_and_resent(run: Run, world: World) -> None:
     payment = await world.create()
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
-    [listed] = (await _off(run, "webhooks", "list", "--state", "skipped", "--json")).json
-    assert (listed["type"], listed["state"]) == ("payment.cancelled", "skipped")
-    shown = (await _off(run, "webhooks", "show", listed["event_id"], "--json")).json
-    assert shown["event"]["id"] == listed["event_id"]
-    assert '"type":"payment.cancelled"' in shown["event"]["body"]
-    assert shown["attempts"] == []
+    [delivery] = (
+        await _run_in_thread(run, "webhooks", "list", "--state", "skipped", "--json")
+    ).json
+    assert (delivery["type"], delivery["state"]) == ("payment.cancelled", "skipped")
+    details = (await _run_in_thread(run, "webhooks", "show", delivery["event_id"], "--json")).json
+    assert details["event"]["id"] == delivery["event_id"]
+    assert '"type":"payment.cancelled"' in details["event"]["body"]
+    assert details["attempts"] == []
     moved = SetCallbackUrl(merchant_id=world.merchant_id, callback_url="http://127.0.0.1:9/")
     await world.perform(moved)
-    again = (await _off(run, "webhooks", "replay", listed["event_id"], "--json")).json
-    assert again == {"event_id": listed["event_id"], "merchant_id": world.merchant_id}
-    [after] = (await _off(run, "webhooks", "list", "--json")).json
-    assert (after["event_id"], after["state"]) == (listed["event_id"], "pending")
-    assert "no event" in (await _off(run, "webhooks", "replay", uuid4())).line
+    again = (await _run_in_thread(run, "webhooks", "replay", delivery["event_id"], "--json")).json
+    assert again == {"event_id": delivery["event_id"], "merchant_id": world.merchant_id}
+    [after] = (await _run_in_thread(run, "webhooks", "list", "--json")).json
+    assert (after["event_id"], after["state"]) == (delivery["event_id"], "pending")
+    assert "no event" in (await _run_in_thread(run, "webhooks", "replay", uuid4())).line
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"PAYINTENT_KEYRING": None}, "PAYINTENT_KEYRING is missing"),
         ({"PAYINTENT_LOG_LEVEL": "loud"}, "must be one of DEBUG, INFO, WARNING, ERROR"),
@@ -170,9 +174,9 @@ async def test_webhooks_are_listed_shown_and_resent(run: Run, world: World) -> N
     ],
 )
 def test_missing_or_invalid_settings_are_reported_in_a_single_line(
-    run: Run, changes: dict[str, Any], said: str
+    run: Run, changes: dict[str, Any], message: str
 ) -> None:
-    assert said in run("merchant", "list", **changes).line
+    assert message in run("merchant", "list", **changes).line
 
 
 async def test_secrets_of_another_installation_are_rejected(run: Run, world: World) -> None:
@@ -180,10 +184,10 @@ async def test_secrets_of_another_installation_are_rejected(run: Run, world: Wor
         {"PAYINTENT_PEPPER": _OTHER_KEY},
         {"PAYINTENT_KEYRING": f"test:{_OTHER_KEY}"},
     ):
-        line = (await _off(run, "merchant", "list", **changed)).line
+        line = (await _run_in_thread(run, "merchant", "list", **changed)).line
         assert "does not belong to this database" in line
     ring = f"newer:{_OTHER_KEY},{world.service.settings.keyring.get_secret_value()}"
-    assert (await _off(run, "merchant", "list", PAYINTENT_KEYRING=ring)).status == 0
+    assert (await _run_in_thread(run, "merchant", "list", PAYINTENT_KEYRING=ring)).status == 0
 
 
 async def test_a_database_role_without_grants_is_reported_in_a_single_line(
@@ -195,14 +199,14 @@ async def test_a_database_role_without_grants_is_reported_in_a_single_line(
     url = urlunsplit(parts._replace(netloc=netloc))
     await _execute(database_url, f"CREATE ROLE {role} LOGIN PASSWORD 'of-a-role'")
     try:
-        line = (await _off(run, "merchant", "list", DATABASE_URL=url)).line
+        line = (await _run_in_thread(run, "merchant", "list", DATABASE_URL=url)).line
     finally:
         await _execute(database_url, f"DROP ROLE {role}")
     assert line == "payintent: permission denied for table installation"
 
 
-async def _off(run: Run, *arguments: object, **changes: str | None) -> Any:
-    """Run outside this event loop, which the service's connections belong to."""
+async def _run_in_thread(run: Run, *arguments: object, **changes: str | None) -> Any:
+    """Run the command in a thread, because the event loop is in use by the service."""
     return await asyncio.to_thread(run, *arguments, **changes)
 
 

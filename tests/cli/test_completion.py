@@ -12,7 +12,7 @@ from payintent.runtime.version import API_VERSION, VERSION, read_commit
 pytestmark = pytest.mark.full
 
 _BIN = Path(sys.executable).parent
-#: What bash does when somebody presses TAB: set the words, call the function, read its answer.
+#: The steps of bash when TAB is pressed: set the words, call the function, read the reply.
 _TAB = """
 eval "$(payintent --show-completion)"
 complete -p payintent | grep -q -- "-F _payintent_completion" || exit 9
@@ -23,7 +23,7 @@ printf '%s\\n' "${{COMPREPLY[@]}}"
 
 
 def _bash(script: str, home: Path) -> str:
-    done = subprocess.run(
+    result = subprocess.run(
         ["bash", "-c", script],
         env={"PATH": f"{_BIN}:{os.environ['PATH']}", "HOME": str(home), "PYTHONWARNINGS": "error"},
         cwd=home,
@@ -32,15 +32,15 @@ def _bash(script: str, home: Path) -> str:
         timeout=120,
         check=False,
     )
-    assert (done.returncode, done.stderr) == (0, ""), done
-    return done.stdout
+    assert (result.returncode, result.stderr) == (0, ""), result
+    return result.stdout
 
 
 @pytest.mark.parametrize(
     ("words", "offered"),
     [
         ("payintent mer", ["merchant"]),
-        ("payintent merchant res", ["resume"]),  # of a group that is built when it is named
+        ("payintent merchant res", ["resume"]),  # the group is built on demand
         ("payintent merchant list --js", ["--json"]),
     ],
 )

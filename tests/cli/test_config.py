@@ -65,10 +65,10 @@ def test_an_invalid_file_results_in_exit_status_2(run: Run, file: Path) -> None:
 
 def test_settings_of_the_environment_are_listed_as_manual_changes(run: Run, file: Path) -> None:
     file.write_text("version: 1\nretention:\n- rule: attempts\n  days: 30\n")
-    done = run("config", "apply", file)
-    assert done.status == 1
-    assert "[set PAYINTENT_ATTEMPTS_DAYS=30]\n" in done.out
-    assert done.err == "payintent: changes to make manually: 1\n"
+    result = run("config", "apply", file)
+    assert result.status == 1
+    assert "[set PAYINTENT_ATTEMPTS_DAYS=30]\n" in result.out
+    assert result.err == "payintent: changes to make manually: 1\n"
     assert run("config", "apply", file, PAYINTENT_ATTEMPTS_DAYS="30").status == 0
 
 

@@ -7,7 +7,7 @@ import pytest
 from payintent.cli.processes import get_default_process_count
 from payintent.runtime.settings import Settings
 
-_HERE = (
+_LOCAL_URLS = (
     "postgresql://payintent@localhost/payintent",
     "postgresql://payintent:secret@127.0.0.1:5433/payintent",
     "postgresql://payintent@127.8.9.10/payintent",
@@ -16,9 +16,9 @@ _HERE = (
     "postgresql://payintent@/payintent?host=/run/postgresql",
     "postgresql:///payintent",
     "postgresql://payintent@db.localhost/payintent",
-    "postgresql://payintent@10.0.0.2,127.0.0.1:5433/payintent",  # a cluster with a node here
+    "postgresql://payintent@10.0.0.2,127.0.0.1:5433/payintent",  # a node is on this host
 )
-_ELSEWHERE = (
+_REMOTE_URLS = (
     "postgresql://payintent@db.example.com/payintent",
     "postgresql://payintent@10.0.0.2:5432/payintent",
     "postgresql://payintent@[2001:db8::1]/payintent",
@@ -29,7 +29,7 @@ _ELSEWHERE = (
 
 
 @pytest.mark.parametrize(
-    ("url", "spare"), [*((url, 1) for url in _HERE), *((url, 0) for url in _ELSEWHERE)]
+    ("url", "spare"), [*((url, 1) for url in _LOCAL_URLS), *((url, 0) for url in _REMOTE_URLS)]
 )
 @pytest.mark.parametrize("cores", [1, 2, 8])
 def test_a_core_is_reserved_for_postgresql_on_the_same_host(
@@ -45,7 +45,7 @@ def test_the_direct_url_decides_if_a_pooler_is_used(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)
-    here, elsewhere = _HERE[0], _ELSEWHERE[0]
-    for url, direct_url, processes in ((here, elsewhere, 4), (elsewhere, here, 3)):
+    local, remote = _LOCAL_URLS[0], _REMOTE_URLS[0]
+    for url, direct_url, processes in ((local, remote, 4), (remote, local, 3)):
         update = {"database_url": url, "database_direct_url": direct_url}
         assert get_default_process_count(any_settings.model_copy(update=update)) == processes

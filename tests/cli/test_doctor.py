@@ -1,4 +1,4 @@
-"""`payintent doctor` explains each problem in a line, without tracebacks."""
+"""`payintent doctor` reports each problem in a single line without a traceback."""
 
 import asyncio
 import re
@@ -33,7 +33,7 @@ _SECRET = "VmVyeS1zZWNyZXQ"
 
 
 class _Doctor:
-    """Runs `doctor` outside a sandbox, with changes to the environment."""
+    """Runs `doctor` outside the sandbox with changed environment variables."""
 
     def __init__(self, settings: Settings) -> None:
         self.settings = settings
@@ -43,50 +43,50 @@ class _Doctor:
             terminal = Terminal(self.settings.model_copy(update={"sandbox": False}), patch)
             patch.setenv("PAYINTENT_API_BASE", "https://pay.example.com/v1")
             patch.setenv("PAYINTENT_CHECKOUT_BASE", "https://pay.example.com/c")
-            patch.setenv("VAR_DIR", "/nonexistent")  # where a `make dev` beside the tests has none
+            patch.setenv("VAR_DIR", "/nonexistent")  # ignore the files of a running `make dev`
             for name, value in changes.items():
                 if value is None:
                     patch.delenv(name)
                 else:
                     patch.setenv(name, value)
-            said = terminal.run("doctor")
-        assert "Traceback" not in said.out + said.err
-        assert said.err == ""
-        assert _SECRET not in said.out
-        return said
+            result = terminal.run("doctor")
+        assert "Traceback" not in result.out + result.err
+        assert result.err == ""
+        assert _SECRET not in result.out
+        return result
 
-    def refusals(self, **changes: str | None) -> list[tuple[str, str]]:
-        """Return the errors by subject; there is at least one."""
-        said = self(**changes)
-        assert said.status == 1, said
-        lines = _lines(said, "FAIL")
-        found = [line for line in lines if not line[1].startswith("migrations are missing")]
-        assert found, said
-        return found
+    def find_errors(self, **changes: str | None) -> list[tuple[str, str]]:
+        """Return the errors by subject. Fail if `doctor` reports no error."""
+        result = self(**changes)
+        assert result.status == 1, result
+        lines = _lines(result, "FAIL")
+        problems = [line for line in lines if not line[1].startswith("migrations are missing")]
+        assert problems, result
+        return problems
 
 
-def _lines(said: CommandResult, level: str) -> list[tuple[str, str]]:
-    split = [line.split(None, 2) for line in said.out.splitlines()]
-    return [(subject, text) for subject, found, text in split if found == level]
+def _lines(result: CommandResult, level: str) -> list[tuple[str, str]]:
+    split = [line.split(None, 2) for line in result.out.splitlines()]
+    return [(subject, text) for subject, line_level, text in split if line_level == level]
 
 
 @pytest.fixture
 def examine(any_settings: Settings) -> _Doctor:
-    """For errors before the database is read; the server's default database is not migrated."""
+    """Run `doctor` without a migrated database, for errors that are found before it is read."""
     return _Doctor(any_settings)
 
 
 @pytest.fixture
 def examine_all(settings: Settings) -> _Doctor:
-    """With a separate database."""
+    """Run `doctor` with a migrated database."""
     return _Doctor(settings)
 
 
 def test_doctor_reports_no_errors_for_a_valid_setup(examine_all: _Doctor) -> None:
-    said = examine_all()
-    assert (said.status, _lines(said, "FAIL")) == (0, [])
+    result = examine_all()
+    assert (result.status, _lines(result, "FAIL")) == (0, [])
     assert {"payintent", "settings", "addresses", "secrets", "database", "clock"} <= {
-        subject for subject, _ in _lines(said, "ok")
+        subject for subject, _ in _lines(result, "ok")
     }
 
 
@@ -99,9 +99,9 @@ def test_an_interpreter_with_a_known_vulnerability_is_a_warning(
         monkeypatch.setattr(
             doctor, "find_interpreter_warnings", partial(find_interpreter_warnings, affected)
         )
-        said = examine_all()
-        assert said.status == 0
-        assert ("payintent", why) in _lines(said, "WARN")
+        result = examine_all()
+        assert result.status == 0
+        assert ("payintent", why) in _lines(result, "WARN")
     for fixed in ((3, 11, 10), (3, 12, 6), (3, 13, 0), (3, 14, 2)):
         assert find_interpreter_warnings(fixed) == [], fixed
 
@@ -114,19 +114,22 @@ def test_the_connections_are_compared_with_the_limit_of_the_server(
         [text for _, text in _lines(examine_all(PAYINTENT_DATABASE_CONNECTIONS_MAX=most), level)]
         for most, level in (("1", "ok"), ("1000", "WARN"))
     )
-    for found, says in ((few, f"the server allows {allowed}"), (many, "lower PAYINTENT_DATABASE")):
-        assert [text for text in found if "connections" in text and says in text], found
+    for texts, expected in (
+        (few, f"the server allows {allowed}"),
+        (many, "lower PAYINTENT_DATABASE"),
+    ):
+        assert [text for text in texts if "connections" in text and expected in text], texts
 
 
 async def _connections_allowed(url: str) -> int:
-    """Count the connections that a role may open without superuser reservations."""
+    """Return the number of connections that are not reserved for superusers."""
     connection = await asyncpg.connect(url)
     names = ("superuser_reserved_connections", "reserved_connections")
-    kept = [  # the second one came with PostgreSQL 16
+    reserved = [  # PostgreSQL 16 added the second setting
         await connection.fetchval("SELECT coalesce(current_setting($1, true), '0')", name)
         for name in names
     ]
-    allowed = int(await connection.fetchval("SHOW max_connections")) - sum(map(int, kept))
+    allowed = int(await connection.fetchval("SHOW max_connections")) - sum(map(int, reserved))
     await connection.close()
     return allowed
 
@@ -137,28 +140,30 @@ def test_development_tools_are_checked_only_in_the_sandbox(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(doctor.EXTRA_CHECKS, "hammer", lambda: "a tool")
         assert "a tool" not in examine_all().out
-        patch.delitem(doctor.EXTRA_CHECKS, "anvil", raising=False)  # of an earlier command line
-        said = Terminal(settings, patch).run("doctor").out
-    assert "hammer     ok    a tool" in said
-    assert "\nanvil " in said, "the sandbox's own tool too"
+        patch.delitem(
+            doctor.EXTRA_CHECKS, "anvil", raising=False
+        )  # an earlier test may have registered it
+        output = Terminal(settings, patch).run("doctor").out
+    assert "hammer     ok    a tool" in output
+    assert "\nanvil " in output, "the sandbox also checks its own tool"
 
 
 async def test_doctor_queries_the_openid_connect_provider(examine: _Doctor) -> None:
     async with identity_provider() as provider:
-        named = {
+        variables = {
             "PAYINTENT_OIDC_ISSUER": provider.issuer,
             "PAYINTENT_OIDC_CLIENT_ID": CLIENT_ID,
             "PAYINTENT_OIDC_CLIENT_SECRET": _SECRET,
             "PAYINTENT_OIDC_ROLES": "staff=viewer",
         }
-        said = await asyncio.to_thread(examine, **named)
-        assert ("oidc", f"{provider.issuer} responds; keys: 2") in _lines(said, "ok")
+        result = await asyncio.to_thread(examine, **variables)
+        assert ("oidc", f"{provider.issuer} responds; keys: 2") in _lines(result, "ok")
         provider.metadata = {"issuer": "https://login.example.com"}
-        said = await asyncio.to_thread(examine, **named)
-        [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
+        result = await asyncio.to_thread(examine, **variables)
+        [why] = [text for subject, text in _lines(result, "FAIL") if subject == "oidc"]
         assert "its issuer differs" in why
-    said = await asyncio.to_thread(examine, **named)
-    [why] = [text for subject, text in _lines(said, "FAIL") if subject == "oidc"]
+    result = await asyncio.to_thread(examine, **variables)
+    [why] = [text for subject, text in _lines(result, "FAIL") if subject == "oidc"]
     assert "no connection" in why
 
 
@@ -167,7 +172,7 @@ def test_doctor_signs_in_to_the_mail_server_without_sending_mail(
 ) -> None:
     authority = Authority(tmp_path)
     with smtp_server(starttls=authority.server()) as server:
-        named = {
+        variables = {
             "PAYINTENT_SMTP_HOST": "127.0.0.1",
             "PAYINTENT_SMTP_PORT": str(server.port),
             "PAYINTENT_SMTP_FROM": "payments@example.com",
@@ -177,14 +182,14 @@ def test_doctor_signs_in_to_the_mail_server_without_sending_mail(
         }
         place = f"127.0.0.1:{server.port}"
         text = f"{place} accepts mail from payments@example.com, starttls"
-        assert ("mail", text) in _lines(examine(**named), "ok")
-        named["PAYINTENT_SMTP_PASSWORD"] = _SECRET
-        failed = _lines(examine(**named), "FAIL")
+        assert ("mail", text) in _lines(examine(**variables), "ok")
+        variables["PAYINTENT_SMTP_PASSWORD"] = _SECRET
+        failed = _lines(examine(**variables), "FAIL")
         assert ("mail", f"{place}: SMTPAuthenticationError 535") in failed
         assert server.received == []
 
 
-_UNREADABLE: list[tuple[str, str, str]] = [
+_INVALID_SETTINGS: list[tuple[str, str, str]] = [
     ("API_BASE", "pay.example.com/v1", "must be a URL such as"),
     ("API_BASE", "https://pay example.com/v1", "must be a URL such as"),
     ("API_BASE", "https://user:pass@pay.example.com/v1", "must be a URL such as"),
@@ -222,11 +227,11 @@ _UNREADABLE: list[tuple[str, str, str]] = [
 ]
 
 
-@pytest.mark.parametrize(("name", "value", "problem"), _UNREADABLE)
+@pytest.mark.parametrize(("name", "value", "problem"), _INVALID_SETTINGS)
 def test_an_invalid_setting_is_reported_in_a_single_line_with_its_name(
     examine: _Doctor, name: str, value: str, problem: str
 ) -> None:
-    [(subject, text)] = examine.refusals(**{f"PAYINTENT_{name}": value})
+    [(subject, text)] = examine.find_errors(**{f"PAYINTENT_{name}": value})
     assert subject == "settings"
     assert f"PAYINTENT_{name}" in text
     assert problem in text
@@ -241,24 +246,26 @@ _NUMBERS = [
 
 @pytest.mark.parametrize("value", ["-1", "", "many", "inf", "9e99"])
 def test_every_numeric_setting_has_bounds_and_reports_them(examine: _Doctor, value: str) -> None:
-    found = examine.refusals(**{make_variable_name(name): value for name in _NUMBERS})
+    problems = examine.find_errors(**{make_variable_name(name): value for name in _NUMBERS})
     assert len(_NUMBERS) > 50
-    assert [text.split()[0] for _, text in found] == [make_variable_name(name) for name in _NUMBERS]
-    told = (
+    assert [text.split()[0] for _, text in problems] == [
+        make_variable_name(name) for name in _NUMBERS
+    ]
+    pattern = (
         rf"\w+ is '{value}' but must be a (whole )?number (of at least|above) \d+ and at most \d+"
     )
-    assert [text for _, text in found if not re.fullmatch(told, text)] == []
+    assert [text for _, text in problems if not re.fullmatch(pattern, text)] == []
 
 
 def test_every_invalid_setting_is_reported(examine: _Doctor) -> None:
-    found = examine.refusals(
+    problems = examine.find_errors(
         DATABASE_URL="",
         PAYINTENT_PEPPER=None,
         PAYINTENT_LOG_LEVEL="loud",
         PAYINTENT_WEBHOOK_TIMEOUT_S="0",
         PAYINTENT_WEBHOK_TIMEOUT_S="10",
     )
-    assert [text.split()[0] for _, text in found] == [
+    assert [text.split()[0] for _, text in problems] == [
         "PAYINTENT_WEBHOK_TIMEOUT_S",
         "DATABASE_URL",
         "PAYINTENT_PEPPER",
@@ -268,7 +275,7 @@ def test_every_invalid_setting_is_reported(examine: _Doctor) -> None:
 
 
 @pytest.mark.parametrize(
-    ("name", "meant"),
+    ("name", "suggestion"),
     [
         ("PAYINTENT_WEBHOK_TIMEOUT_S", "PAYINTENT_WEBHOOK_TIMEOUT_S"),
         ("PAYINTENT_PEPER", "PAYINTENT_PEPPER"),
@@ -279,11 +286,11 @@ def test_every_invalid_setting_is_reported(examine: _Doctor) -> None:
     ],
 )
 def test_a_misspelt_setting_is_rejected_with_a_suggestion(
-    examine: _Doctor, name: str, meant: str | None
+    examine: _Doctor, name: str, suggestion: str | None
 ) -> None:
-    [(subject, text)] = examine.refusals(**{name: "1"})
-    asked = f"; did you mean {meant}?" if meant else ""
-    assert (subject, text) == ("settings", f"{name} is not a setting{asked}")
+    [(subject, text)] = examine.find_errors(**{name: "1"})
+    hint = f"; did you mean {suggestion}?" if suggestion else ""
+    assert (subject, text) == ("settings", f"{name} is not a setting{hint}")
 
 
 @pytest.mark.parametrize(
@@ -303,7 +310,7 @@ def test_settings_and_unrelated_variables_are_not_reported_as_unknown(name: str)
 def test_service_variables_of_kubernetes_are_not_reported_as_unknown(
     service: str,
 ) -> None:
-    said = {
+    variables = {
         f"{service}_SERVICE_HOST": "10.0.0.1",
         f"{service}_SERVICE_PORT": "80",
         f"{service}_SERVICE_PORT_HTTP": "80",
@@ -313,10 +320,10 @@ def test_service_variables_of_kubernetes_are_not_reported_as_unknown(
         f"{service}_PORT_443_TCP_PORT": "443",
         f"{service}_PORT_443_TCP_ADDR": "10.0.0.1",
     }
-    assert find_unknown_settings(said) == []
+    assert find_unknown_settings(variables) == []
     assert find_unknown_settings({"PAYINTENT_API_PORT": "tcp://10.0.0.1:80"}) != []
-    del said[f"{service}_SERVICE_HOST"]  # without it they are somebody's mistakes
-    assert len(find_unknown_settings(said)) == len(said)
+    del variables[f"{service}_SERVICE_HOST"]  # without the host variable, they are mistakes
+    assert len(find_unknown_settings(variables)) == len(variables)
     for name in (f"{service}_PORT_X", f"{service}_PORT_443_TCP_X", f"{service}_SERVICE"):
         assert find_unknown_settings({f"{service}_SERVICE_HOST": "10.0.0.1", name: "x"}) != []
 
@@ -338,7 +345,7 @@ def test_configured_settings_are_listed_by_name_without_values() -> None:
 def test_a_secret_of_the_wrong_size_is_rejected_and_not_printed(
     examine: _Doctor, changes: dict[str, str], problem: str
 ) -> None:
-    [(subject, text)] = examine.refusals(**changes)
+    [(subject, text)] = examine.find_errors(**changes)
     assert subject == "secrets"
     assert text.endswith(problem)
 
@@ -347,13 +354,13 @@ def test_a_secret_of_the_wrong_size_is_rejected_and_not_printed(
 @pytest.mark.parametrize("host", ["pay.example.com", "10.0.0.7", "8.8.8.8"])
 def test_an_insecure_base_url_is_rejected(examine: _Doctor, name: str, host: str) -> None:
     path = "v1" if name == "PAYINTENT_API_BASE" else "c"
-    [(subject, text)] = examine.refusals(**{name: f"http://{host}/{path}"})
+    [(subject, text)] = examine.find_errors(**{name: f"http://{host}/{path}"})
     assert subject == "addresses"
     assert text.startswith(f"{name} must use https")
 
 
 @pytest.mark.parametrize(
-    ("changes", "doubt"),
+    ("changes", "warning"),
     [
         ({"PAYINTENT_API_BASE": "https://pay.example.com"}, "PAYINTENT_API_BASE must end with"),
         (
@@ -365,28 +372,28 @@ def test_an_insecure_base_url_is_rejected(examine: _Doctor, name: str, host: str
     ],
 )
 def test_a_suspicious_setting_is_a_warning(
-    examine_all: _Doctor, changes: dict[str, str], doubt: str
+    examine_all: _Doctor, changes: dict[str, str], warning: str
 ) -> None:
-    said = examine_all(**changes)
-    assert said.status == 0
-    assert [text for subject, text in _lines(said, "WARN") if text.startswith(doubt)] != []
+    result = examine_all(**changes)
+    assert result.status == 0
+    assert [text for subject, text in _lines(result, "WARN") if text.startswith(warning)] != []
 
 
 def test_a_ca_file_that_only_its_owner_can_read_is_a_warning(
     examine: _Doctor, tmp_path: Path
 ) -> None:
     ca_file = Authority(tmp_path).ca_file
-    url = f"{examine.settings.database_url}&sslrootcert={ca_file}"  # it has a query already
-    said = examine(PAYINTENT_CA_FILE=str(ca_file), DATABASE_URL=url)
+    url = f"{examine.settings.database_url}&sslrootcert={ca_file}"  # the URL already has a query
+    result = examine(PAYINTENT_CA_FILE=str(ca_file), DATABASE_URL=url)
     owned = " is readable only by its owner"
-    closed = [text.partition(owned)[0] for _, text in _lines(said, "WARN") if owned in text]
+    closed = [text.partition(owned)[0] for _, text in _lines(result, "WARN") if owned in text]
     assert closed == ["PAYINTENT_CA_FILE", "sslrootcert of DATABASE_URL"]
 
 
 def test_a_chain_without_a_second_endpoint_is_rejected(examine: _Doctor) -> None:
-    found = examine.refusals(PAYINTENT_RPC_BSC="https://rpc.example.com/key")
-    assert [subject for subject, _ in found] == ["addresses"]
-    assert "PAYINTENT_RPC_BSC needs two endpoints on different hosts" in found[0][1]
+    problems = examine.find_errors(PAYINTENT_RPC_BSC="https://rpc.example.com/key")
+    assert [subject for subject, _ in problems] == ["addresses"]
+    assert "PAYINTENT_RPC_BSC needs two endpoints on different hosts" in problems[0][1]
 
 
 def _with_netloc(url: str, user: str) -> str:
@@ -406,16 +413,16 @@ def test_a_rejected_database_connection_is_reported_with_the_servers_message(
 ) -> None:
     url = examine.settings.database_url
     url = _with_netloc(url, user) if user else at_database(url, database)
-    found = examine.refusals(DATABASE_URL=url)
-    assert found == [("database", f"the database refuses the connection: {words}")]
+    problems = examine.find_errors(DATABASE_URL=url)
+    assert problems == [("database", f"the database refuses the connection: {words}")]
 
 
 def test_an_unreachable_database_is_reported_after_a_few_seconds(examine: _Doctor) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(doctor, "COMMAND_WAIT_S", 0.2)
-        away = f"postgresql://payintent:{_SECRET}@127.0.0.1:{free_port()}/payintent"
-        found = examine.refusals(DATABASE_URL=away)
-    assert found == [("database", "the database cannot be reached: connection refused")]
+        unreachable_url = f"postgresql://payintent:{_SECRET}@127.0.0.1:{free_port()}/payintent"
+        problems = examine.find_errors(DATABASE_URL=unreachable_url)
+    assert problems == [("database", "the database cannot be reached: connection refused")]
 
 
 async def _execute(url: str, *statements: str) -> None:
@@ -432,7 +439,7 @@ def test_a_database_role_without_grants_is_referred_to_the_grants_file(
     asyncio.run(_execute(database_url, f"CREATE ROLE {role} LOGIN PASSWORD '{_SECRET}'"))
     try:
         url = _with_netloc(database_url, f"{role}:{_SECRET}")
-        [(subject, text)] = examine_all.refusals(DATABASE_URL=url)
+        [(subject, text)] = examine_all.find_errors(DATABASE_URL=url)
     finally:
         asyncio.run(_execute(database_url, f"DROP ROLE {role}"))
     assert (subject, text[:27]) == ("database", "permission denied for table")
@@ -445,7 +452,7 @@ def test_a_read_only_database_is_rejected(examine_all: _Doctor, database_url: st
     asyncio.run(_execute(database_url, only_reads))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(doctor, "COMMAND_WAIT_S", 3.0)
-        [(subject, text)] = examine_all.refusals()
+        [(subject, text)] = examine_all.find_errors()
     assert subject == "database"
     assert "standby or read-only" in text
 
@@ -459,18 +466,18 @@ def test_a_clock_that_is_off_by_seconds_is_rejected(
         f"RETURN clock_timestamp() + interval '{seconds} s'"
     )
     asyncio.run(_execute(database_url, moved))
-    [(subject, text)] = examine_all.refusals()
+    [(subject, text)] = examine_all.find_errors()
     assert subject == "clock"
     assert re.fullmatch(rf"the database clock is [45]\.\d s {side} this host's", text)
 
 
 def test_an_internal_error_is_also_a_single_line(examine: _Doctor) -> None:
-    def broken(_: Any) -> Any:
+    def fail(_: Any) -> Any:
         raise ZeroDivisionError(_SECRET)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(doctor, "load_encryption", broken)
-        [(subject, text)] = examine.refusals()
+        patch.setattr(doctor, "load_encryption", fail)
+        [(subject, text)] = examine.find_errors()
     assert subject == "doctor"
     assert "ZeroDivisionError" in text
 
@@ -478,14 +485,16 @@ def test_an_internal_error_is_also_a_single_line(examine: _Doctor) -> None:
 def test_a_read_url_of_a_primary_or_an_unreachable_host_is_a_warning(
     settings: Settings, examine_all: _Doctor
 ) -> None:
-    said = examine_all(DATABASE_READ_URL=settings.database_url)
-    assert said.status == 0
-    assert ("replica", "it is a primary, not a replica") in _lines(said, "WARN")
-    away = f"postgresql://someone:{_SECRET}@127.0.0.1:{free_port()}/payintent?sslmode=disable"
-    said = examine_all(DATABASE_READ_URL=away)
-    assert said.status == 0
+    result = examine_all(DATABASE_READ_URL=settings.database_url)
+    assert result.status == 0
+    assert ("replica", "it is a primary, not a replica") in _lines(result, "WARN")
+    unreachable_url = (
+        f"postgresql://someone:{_SECRET}@127.0.0.1:{free_port()}/payintent?sslmode=disable"
+    )
+    result = examine_all(DATABASE_READ_URL=unreachable_url)
+    assert result.status == 0
     text = "the database cannot be reached: connection refused; lists are read from the primary"
-    assert ("replica", text) in _lines(said, "WARN")
+    assert ("replica", text) in _lines(result, "WARN")
 
 
 @pytest.mark.parametrize("compiles", [True, False])
@@ -494,9 +503,9 @@ def test_jit_behind_a_pooler_is_a_warning(
 ) -> None:
     url = settings.database_url
     name = urlsplit(url).path[1:]
-    turned = "on" if compiles else "off"
-    asyncio.run(_execute(url, f'ALTER DATABASE "{name}" SET jit = {turned}'))
-    assert "jit" not in examine_all().out  # a connection of our own turns it off
-    said = examine_all(PAYINTENT_DATABASE_POOLED="true", DATABASE_DIRECT_URL=url)
-    doubts = [text for subject, text in _lines(said, "WARN") if subject == "database"]
-    assert ["deploy/database/pooled.sql" in text for text in doubts] == [True] * compiles
+    value = "on" if compiles else "off"
+    asyncio.run(_execute(url, f'ALTER DATABASE "{name}" SET jit = {value}'))
+    assert "jit" not in examine_all().out  # without a pooler, the service disables JIT
+    result = examine_all(PAYINTENT_DATABASE_POOLED="true", DATABASE_DIRECT_URL=url)
+    warnings = [text for subject, text in _lines(result, "WARN") if subject == "database"]
+    assert ["deploy/database/pooled.sql" in text for text in warnings] == [True] * compiles

@@ -1,4 +1,4 @@
-"""`payintent doctor` reports operators and accounts that are set up wrongly."""
+"""`payintent doctor` reports incomplete operators and accounts."""
 
 import asyncio
 from dataclasses import replace
@@ -28,7 +28,7 @@ _ALL_WELL = SetupFinding("accounts", True, "1, with all required credentials")
 
 @pytest.fixture
 def context(world: World) -> OperationContext:
-    """The context of operations outside the sandbox, with an adapter that needs a time zone."""
+    """An operation context outside the sandbox, with an adapter that requires a time zone."""
     service, adapter = world.service, FakeGateway()
     adapter.capabilities = replace(adapter.capabilities, credentials=frozenset({"utc_offset"}))
     adapters = {"fake": FakeGateway(), "2c2p": adapter}
@@ -83,8 +83,8 @@ async def test_admins_who_sign_in_with_openid_connect_need_no_token(
     world: World, context: OperationContext, role: str
 ) -> None:
     database = context.database
-    given = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
-    database.settings = database.settings.model_copy(update=given)
+    update = {"oidc_issuer": "https://login.test", "oidc_roles": f"staff={role}"}
+    database.settings = database.settings.model_copy(update=update)
     [finding, _] = await check_setup(context)
     text = "admins with a valid token: 0"
     if role == "admin":
@@ -105,23 +105,23 @@ async def test_accounts_that_lack_a_required_credential_are_reported(
     context = replace(context, settings=world.service.settings)
     assert await check_setup(context) == [_ALL_WELL]
     await _add_account(world, {"utc_offset": "+08:00"})
-    lacking = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
-    await world.perform(DisableAccount(account_id=lacking.pop()))
+    account_ids = [await _add_account(world, {"secret_key": "x"}) for _ in range(3)]
+    await world.perform(DisableAccount(account_id=account_ids.pop()))
     text = "accounts at 2c2p are unusable because they lack utc_offset: "
     assert await check_setup(context) == [
-        SetupFinding("accounts", False, text + ", ".join(map(str, lacking)))
+        SetupFinding("accounts", False, text + ", ".join(map(str, account_ids)))
     ]
 
 
 async def test_accounts_whose_gateway_is_not_installed_are_reported(
     world: World,
 ) -> None:
-    """As after an upgrade to an environment without the gateway's package."""
-    away = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
-    await world.perform(DisableAccount(account_id=away.pop()))
+    """This happens if an upgrade does not include the gateway's package."""
+    account_ids = [await _add_account(world, {"utc_offset": "+08:00"}) for _ in range(3)]
+    await world.perform(DisableAccount(account_id=account_ids.pop()))
     text = (
         "accounts at 2c2p, whose gateway is not installed: "
-        f"{', '.join(map(str, away))}; install its package before you start the service"
+        f"{', '.join(map(str, account_ids))}; install its package before you start the service"
     )
     context = world.service.operation_context
     assert await check_setup(context) == [SetupFinding("accounts", False, text)]
@@ -151,14 +151,16 @@ async def test_doctor_prints_setup_problems_as_warnings_and_succeeds(
     await _add_account(world, {"secret_key": "x"})
     place = make_legacy_account_context(world.account_id)
     await _seal(world, world.account_id, place, {"signing_secret": "x"})
-    said = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
-    assert said.status == 0, said
-    lines = [line.split(None, 2) for line in said.out.splitlines()]
-    warned = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
+    result = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
+    assert result.status == 0, result
+    lines = [line.split(None, 2) for line in result.out.splitlines()]
+    warnings = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
     missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
-    doubts = [("payintent", doubt.split(":")[0]) for doubt in find_interpreter_warnings()]
-    assert warned == [
-        *doubts,
+    interpreter_warnings = [
+        ("payintent", doubt.split(":")[0]) for doubt in find_interpreter_warnings()
+    ]
+    assert warnings == [
+        *interpreter_warnings,
         (
             "addresses",
             "PAYINTENT_API_BASE is on this machine, so gateways and buyers cannot reach it",

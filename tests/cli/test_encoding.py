@@ -1,4 +1,4 @@
-"""No command fails with a traceback because the terminal's encoding lacks a character."""
+"""Commands do not fail if the terminal's encoding lacks a character."""
 
 import os
 import subprocess
@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from payintent.runtime.settings import Settings
-from tests.cli.conftest import Ran, Run
+from tests.cli.conftest import Run, RunResult
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
 from tests.support.patience import PATIENCE_S
 
@@ -16,7 +16,7 @@ pytestmark = pytest.mark.full
 
 _NAME = "ร้านหนังสือ é 😀 “Buch”"
 _ROOT = Path(__file__).parents[2]
-#: Terminals without most characters.
+#: Environments in which most characters cannot be encoded.
 _TERMINALS = [
     {"PYTHONIOENCODING": "ascii"},
     {"PYTHONIOENCODING": "ascii:strict"},
@@ -36,7 +36,7 @@ def terminal(request: pytest.FixtureRequest) -> dict[str, str]:
 
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> Run:
-    """Run `payintent` cold, because a warm process has already opened its streams."""
+    """Run `payintent` in a new process, because a prepared process has open streams."""
     own = {
         "PATH": os.environ["PATH"],
         "DATABASE_URL": settings.database_url,
@@ -45,25 +45,27 @@ def run(settings: Settings, tmp_path: Path) -> Run:
         "PAYINTENT_SANDBOX": "true",
     }
 
-    def ran(*arguments: str, **terminal: str) -> Ran:
-        done = subprocess.run(
+    def run_command(*arguments: str, **terminal: str) -> RunResult:
+        result = subprocess.run(
             [sys.executable, "-m", "payintent", *arguments],
             env=own | terminal, cwd=tmp_path, capture_output=True, timeout=PATIENCE_S, check=False,
         )  # fmt: skip
-        return Ran(done.returncode, done.stdout.decode("latin-1"), done.stderr.decode("latin-1"))
+        return RunResult(
+            result.returncode, result.stdout.decode("latin-1"), result.stderr.decode("latin-1")
+        )
 
-    return ran
+    return run_command
 
 
 def test_text_output_is_escaped_and_json_output_is_unchanged(
     run: Run, terminal: dict[str, str]
 ) -> None:
     created = run("merchant", "create", "--name", _NAME, "--json").json
-    listed = run("merchant", "list", "--json", **terminal).json
-    [name] = [merchant["name"] for merchant in listed if merchant["id"] == created["id"]]
+    merchants = run("merchant", "list", "--json", **terminal).json
+    [name] = [merchant["name"] for merchant in merchants if merchant["id"] == created["id"]]
     assert name == _NAME
-    shown = run("merchant", "list", **terminal)
-    assert (shown.status, "Traceback" in shown.err) == (0, False), shown.err
+    result = run("merchant", "list", **terminal)
+    assert (result.status, "Traceback" in result.err) == (0, False), result.err
     wrong = run("payment", "show", "é😀", **terminal)
     assert (wrong.status, "Traceback" in wrong.err) == (1, False), wrong.err
     mistyped = run("ünknown", **terminal)
@@ -74,8 +76,8 @@ def test_text_output_is_escaped_and_json_output_is_unchanged(
 def test_help_can_be_printed_in_any_encoding(
     run: Run, terminal: dict[str, str], words: list[str]
 ) -> None:
-    helped = run(*words, **terminal)
-    assert (helped.status, helped.err) == (0, ""), helped.err
+    result = run(*words, **terminal)
+    assert (result.status, result.err) == (0, ""), result.err
 
 
 @pytest.mark.parametrize(
@@ -98,7 +100,7 @@ def test_other_programs_end_without_a_traceback(
     is_ours = any(word in words[1] for word in ("sandbox", "drills", "bench"))
     mcp = _ROOT / "sdks/mcp"
     path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(), mcp, _ROOT)))
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable if is_ours else PYTHON, *words],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "VAR_DIR": str(tmp_path / "é")}
         | {"HOME": str(tmp_path), "PAYINTENT_API_KEY": "sk_test_x"}
@@ -108,5 +110,5 @@ def test_other_programs_end_without_a_traceback(
         timeout=60,
         check=False,
     )
-    assert b"Traceback" not in done.stderr, done.stderr.decode("latin-1")
-    assert b"UnicodeEncodeError" not in done.stderr
+    assert b"Traceback" not in result.stderr, result.stderr.decode("latin-1")
+    assert b"UnicodeEncodeError" not in result.stderr

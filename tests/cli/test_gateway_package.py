@@ -1,4 +1,4 @@
-"""An installed gateway package: its list entry, its accounts, and conflicts."""
+"""An installed gateway package: `doctor` output, accounts and import errors."""
 
 import json
 from pathlib import Path
@@ -62,12 +62,12 @@ def test_accounts_of_an_installed_gateway_can_be_added_and_checked(
 def test_commands_fail_if_a_gateway_cannot_be_imported(
     run: Run, tmp_path: Path, command: str
 ) -> None:
-    _break(tmp_path)
-    said = run(*command.split(), PYTHONPATH=str(tmp_path))
-    assert said.status == 1, said
-    # API and worker log that they and their processes start, also after a process has said why not.
-    logged = {line for line in said.err.splitlines() if line.startswith("{")}
-    [why] = set(said.err.splitlines()) - logged
+    _add_broken_gateway(tmp_path)
+    result = run(*command.split(), PYTHONPATH=str(tmp_path))
+    assert result.status == 1, result
+    # The API and worker also log their start, even after a process has reported the error.
+    log_lines = {line for line in result.err.splitlines() if line.startswith("{")}
+    [why] = set(result.err.splitlines()) - log_lines
     assert why == (
         "payintent: the gateway acme (acme_nowhere:Acme in acme-pay 2.1) cannot be used: "
         "ModuleNotFoundError: No module named 'acme_nowhere'"
@@ -75,13 +75,13 @@ def test_commands_fail_if_a_gateway_cannot_be_imported(
 
 
 def test_doctor_reports_a_gateway_that_cannot_be_imported(run: Run, tmp_path: Path) -> None:
-    _break(tmp_path)
-    said = run("doctor", PYTHONPATH=str(tmp_path))
-    assert said.status == 1
-    assert "gateways   FAIL  the gateway acme (acme_nowhere:Acme in acme-pay 2.1)" in said.out
+    _add_broken_gateway(tmp_path)
+    result = run("doctor", PYTHONPATH=str(tmp_path))
+    assert result.status == 1
+    assert "gateways   FAIL  the gateway acme (acme_nowhere:Acme in acme-pay 2.1)" in result.out
 
 
-def _break(site: Path) -> None:
+def _add_broken_gateway(site: Path) -> None:
     info = site / "acme_pay-2.1.dist-info"
     info.mkdir()
     (info / "METADATA").write_text("Metadata-Version: 2.1\nName: acme-pay\nVersion: 2.1\n")

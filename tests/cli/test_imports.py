@@ -1,4 +1,4 @@
-"""The packages that a process imports, counted because seconds depend on the machine."""
+"""The packages that a process imports. Unlike times, they do not depend on the machine."""
 
 import os
 import subprocess
@@ -13,13 +13,13 @@ pytestmark = pytest.mark.full
 _SERVERS = {"aiohttp", "starlette", "uvicorn", "jinja2"}
 _CLIENTS = {"asyncpg", "pydantic", "pydantic_core", "cryptography"}
 _CHAINS = {"eth_account", "eth_abi", "eth_utils"}
-_RARE = {"httpx", "joserfc", "Crypto", "pycparser"}  # of 2C2P's refunds and of addresses on chains
-_UNUSED = {"markdown_it", "structlog", "rich"}  # it writes no line of a log, and no table
-#: Of a process that serves, until it is asked for: passkeys, pages of documentation, sign-in by
-#: OpenID Connect and 2C2P's keys, statements and pictures as files.
-_SELDOM = {"fido2", "markdown_it", "yaml", "joserfc", "cryptography.x509", "reportlab", "PIL"}
-_PAGES = {"starlette", "uvicorn", "jinja2", "segno"}  # of what answers requests
-#: Of the service, and of no command: what settles, watches chains, sells and compares.
+_RARE = {"httpx", "joserfc", "Crypto", "pycparser"}  # used for 2C2P refunds and chain addresses
+_UNUSED = {"markdown_it", "structlog", "rich"}  # a command with JSON output writes no log or table
+#: Libraries that a server imports on first use: for passkeys, documentation pages, OpenID Connect,
+#: 2C2P keys, statements and pictures.
+_LAZY = {"fido2", "markdown_it", "yaml", "joserfc", "cryptography.x509", "reportlab", "PIL"}
+_PAGES = {"starlette", "uvicorn", "jinja2", "segno"}  # used only to answer requests
+#: Modules of the service that commands do not need.
 _SERVICE = {
     "payintent.onchain.routes",
     "payintent.onchain.watch_loop",
@@ -29,9 +29,9 @@ _SERVICE = {
     "payintent.refunds.send",
     "payintent.reconciliation.runs",
 }
-_OURS_MAX = 250  # modules of ours that a command which reads imports; 245 in November 2026
+_OURS_MAX = 250  # modules that a read command imports from this package; 245 in November 2026
 _HEAVY = _SERVERS | _CLIENTS | _CHAINS | _RARE | {"structlog", "prometheus_client", "msgspec"}
-_SPOKEN = """
+_PRINT_MODULES = """
 import sys
 from payintent.cli import main
 try:
@@ -43,36 +43,38 @@ except SystemExit:
 
 def _modules_of(imported: str) -> set[str]:
     code = f"import sys, {imported}; print(*sys.modules)"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    return set(done.stdout.split())
+    result = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, check=True
+    )
+    return set(result.stdout.split())
 
 
-def _loaded_by(module: str) -> set[str]:
+def _server_modules_of(module: str) -> set[str]:
     return _modules_of(module).intersection(_SERVERS | {"typer"})
 
 
-def _loaded_when_typed(*words: str, **variables: str) -> set[str]:
-    """Run a command line to its end; return the modules and packages that it imported."""
-    done = subprocess.run(
-        [sys.executable, "-c", _SPOKEN, *words],
+def _modules_of_command(*words: str, **variables: str) -> set[str]:
+    """Run a command, and return the modules that it imported."""
+    result = subprocess.run(
+        [sys.executable, "-c", _PRINT_MODULES, *words],
         env=os.environ | variables,
         capture_output=True,
         text=True,
         check=True,
     )
-    assert done.stdout, done.stderr
-    return set(done.stderr.splitlines()[-1].split())
+    assert result.stdout, result.stderr
+    return set(result.stderr.splitlines()[-1].split())
 
 
 def test_commands_do_not_import_server_libraries() -> None:
-    assert _loaded_by("payintent.cli.operation_commands") == {"typer"}
+    assert _server_modules_of("payintent.cli.operation_commands") == {"typer"}
 
 
 def test_a_read_command_imports_no_server_or_rarely_used_library(
     settings: Settings,
 ) -> None:
-    """With the gateways' adapters, whose refunds and chains need the omitted modules."""
-    loaded = _loaded_when_typed(
+    """The gateway adapters are loaded without the modules for refunds and chains."""
+    loaded = _modules_of_command(
         *("merchant", "list", "--json"),
         DATABASE_URL=settings.database_url,
         PAYINTENT_PEPPER=settings.pepper.get_secret_value(),
@@ -80,30 +82,34 @@ def test_a_read_command_imports_no_server_or_rarely_used_library(
         PAYINTENT_SANDBOX="true",
     )
     assert "payintent.merchants.operations" in loaded
-    assert "payintent.chains.operations" not in loaded, "only its own subject's operations"
+    assert "payintent.chains.operations" not in loaded, (
+        "only the operations of the command's group are imported"
+    )
     assert loaded & (_SERVERS | _CHAINS | _RARE | _UNUSED | _SERVICE) == set()
     assert len([name for name in loaded if name.startswith("payintent.")]) <= _OURS_MAX
 
 
 def test_operations_do_not_import_the_command_line_library() -> None:
-    assert _loaded_by("payintent.operations") == set()
+    assert _server_modules_of("payintent.operations") == set()
 
 
 def test_the_version_option_imports_only_the_command_line_library() -> None:
-    loaded = _loaded_when_typed("--version")
+    loaded = _modules_of_command("--version")
     assert "typer" in loaded
     assert loaded & (_HEAVY | {"rich"}) == set()
 
 
 def test_help_is_printed_without_heavy_imports() -> None:
-    loaded = _loaded_when_typed("--help")
-    assert "payintent_sandbox.commands" in loaded, "another distribution's commands are in it too"
+    loaded = _modules_of_command("--help")
+    assert "payintent_sandbox.commands" in loaded, (
+        "help includes the commands of other distributions"
+    )
     assert loaded & _HEAVY == set()
 
 
 def test_shell_completion_of_the_first_word_needs_no_heavy_imports() -> None:
     typed = {"COMP_WORDS": "payintent mer", "COMP_CWORD": "1"}
-    loaded = _loaded_when_typed(_PAYINTENT_COMPLETE="complete_bash", **typed)
+    loaded = _modules_of_command(_PAYINTENT_COMPLETE="complete_bash", **typed)
     assert loaded & _HEAVY == set()
 
 
@@ -130,11 +136,11 @@ def test_shell_completion_of_the_first_word_needs_no_heavy_imports() -> None:
 def test_a_server_imports_common_modules_before_forking_and_no_rare_modules(
     process: str, used: set[str], unused: set[str]
 ) -> None:
-    """Common modules are imported early, and rare modules only when they are needed."""
+    """Rare modules are imported when they are needed."""
     loaded = _modules_of(process)
     assert {f"payintent.{name}" for name in used} <= loaded
     assert "aiohttp" in loaded
-    assert loaded & (unused | _SELDOM) == set()
+    assert loaded & (unused | _LAZY) == set()
 
 
 def test_the_slow_signature_library_is_not_imported_at_startup() -> None:

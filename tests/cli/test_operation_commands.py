@@ -14,47 +14,49 @@ from payintent.operations import OPERATIONS
 from payintent.operators.fields import argument, option
 from payintent.operators.operation import ReadOperation
 
-_ONE_WORD = {"api", "worker", "migrate", "doctor", "reconcile"}
-#: Their file is on the machine where the command is typed.
-_OF_FILES = {f"config.{step}" for step in ("export", "diff", "apply")}
+_SINGLE_WORDS = {"api", "worker", "migrate", "doctor", "reconcile"}
+#: Commands that read or write a local file.
+_FILE_COMMANDS = {f"config.{step}" for step in ("export", "diff", "apply")}
 _SANDBOX = {"dev", "devchain", "env", "seed"}
 _RESERVED = {"why", "as_json", "json", "help"}
 
 
-def _commands(opened: str | None = None) -> dict[str, Any]:
+def _commands(opened_group: str | None = None) -> dict[str, Any]:
     """Return the generated commands by operation name, without the sandbox's commands."""
-    root: Any = typer.main.get_command(build(opened))
-    found = {name: root.commands[name] for name in root.commands if name not in _SANDBOX}
+    root: Any = typer.main.get_command(build(opened_group))
+    commands = {name: root.commands[name] for name in root.commands if name not in _SANDBOX}
     return {
         f"{name}.{inner}" if inner else name: command
-        for name, outer in found.items()
+        for name, outer in commands.items()
         for inner, command in getattr(outer, "commands", {"": outer}).items()
     }
 
 
 def test_every_operation_has_a_command() -> None:
-    assert set(_commands()) == set(OPERATIONS) | _ONE_WORD | _OF_FILES
+    assert set(_commands()) == set(OPERATIONS) | _SINGLE_WORDS | _FILE_COMMANDS
 
 
 def test_a_field_without_a_command_option_has_a_default() -> None:
     for action, operation in OPERATIONS.items():
         fields = msgspec.structs.fields(operation)
-        silent = [field for field in fields if get_origin(field.type) is not Annotated]
-        assert [field.name for field in silent if field.required] == [], action
-        assert {field.name for field in silent} <= {"limit"}, "how would a person give it?"
+        unexposed = [field for field in fields if get_origin(field.type) is not Annotated]
+        assert [field.name for field in unexposed if field.required] == [], action
+        assert {field.name for field in unexposed} <= {"limit"}, (
+            "the field cannot be set on the command line"
+        )
         assert _RESERVED.isdisjoint(field.name for field in fields), action
 
 
 def test_list_columns_are_fields_of_their_records() -> None:
-    """A table without columns would be useless, and an unknown column would be empty."""
+    """A table is useless if it has no columns, and a column is empty if its field is unknown."""
     for action, operation in OPERATIONS.items():
         [base] = operation.__orig_bases__  # type: ignore[attr-defined]
         [result] = base.__args__
         if get_origin(result) is list:
             assert operation.columns, action
             [record] = result.__args__
-            made = {"fee", "denies"}  # made of other fields, for people
-            unknown = set(operation.columns) - made - set(get_type_hints(record))
+            computed = {"fee", "denies"}  # computed from other fields
+            unknown = set(operation.columns) - computed - set(get_type_hints(record))
             assert unknown == set(), action
 
 
@@ -70,22 +72,22 @@ def test_custom_layouts_belong_to_operations() -> None:
 
 @pytest.mark.parametrize("group", ["merchant", "webhooks", "audit"])
 def test_only_the_requested_command_group_is_built_completely(group: str) -> None:
-    whole, opened = _commands(), _commands(group)
-    wanted = {name for name in whole if name.partition(".")[0] == group}
-    assert set(opened) == wanted | _ONE_WORD
-    assert {name: _declared(whole[name]) for name in wanted} == {
-        name: _declared(opened[name]) for name in wanted
+    complete, partial = _commands(), _commands(group)
+    names = {name for name in complete if name.partition(".")[0] == group}
+    assert set(partial) == names | _SINGLE_WORDS
+    assert {name: _parameters_of(complete[name]) for name in names} == {
+        name: _parameters_of(partial[name]) for name in names
     }
 
 
 def test_a_lazily_built_command_has_the_same_help() -> None:
-    whole, unopened = _commands(), _commands("")
-    assert set(unopened) >= _ONE_WORD
-    said = {name: unopened[name].help for name in _ONE_WORD}
-    assert said == {name: " ".join(whole[name].help.split()) for name in _ONE_WORD}
+    complete, lazy = _commands(), _commands("")
+    assert set(lazy) >= _SINGLE_WORDS
+    helps = {name: lazy[name].help for name in _SINGLE_WORDS}
+    assert helps == {name: " ".join(complete[name].help.split()) for name in _SINGLE_WORDS}
 
 
-def _declared(command: Any) -> list[tuple[Any, ...]]:
+def _parameters_of(command: Any) -> list[tuple[Any, ...]]:
     return [
         (parameter.name, parameter.opts, parameter.required, parameter.default, parameter.help)
         for parameter in command.params
@@ -127,11 +129,11 @@ class _Example(ReadOperation[None], frozen=True, kw_only=True):
 
 @pytest.fixture
 def example(monkeypatch: pytest.MonkeyPatch) -> Any:
-    """Runs the example's command; return the operation's fields without defaults."""
+    """Run the example command, and return the fields that differ from their defaults."""
     performed: list[_Example] = []
     monkeypatch.setattr(operation_commands, "OPERATIONS", {"example.show": _Example})
     monkeypatch.setattr(
-        operation_commands, "run_as_operator", lambda made, _: performed.append(made)
+        operation_commands, "run_as_operator", lambda operation, _: performed.append(operation)
     )
     monkeypatch.setattr(operation_commands, "print_result", lambda *_, **__: None)
     group = typer.Typer(add_completion=False)
@@ -140,12 +142,12 @@ def example(monkeypatch: pytest.MonkeyPatch) -> Any:
 
     def run(*words: str) -> dict[str, Any]:
         command.main(["0.1", *words], prog_name="example", standalone_mode=False)
-        made = performed.pop()
+        operation = performed.pop()
         defaults = _Example(rate=Decimal("0.1"), note="")
         return {
             name: value
             for name in _Example.__struct_fields__
-            if (value := getattr(made, name)) != getattr(defaults, name)
+            if (value := getattr(operation, name)) != getattr(defaults, name)
         }
 
     run.command = command  # type: ignore[attr-defined]
@@ -185,16 +187,16 @@ def test_arguments_are_converted_to_fields(
 def test_the_command_fails_if_an_argument_cannot_be_converted(
     example: Any, capsys: pytest.CaptureFixture[str], words: tuple[str, ...], message: str
 ) -> None:
-    with pytest.raises(IndexError):  # for nothing was performed
+    with pytest.raises(IndexError):  # the list of performed operations is empty
         example(*words)
     assert capsys.readouterr().err == f"payintent: {message}\n"
 
 
 def test_help_texts_and_defaults_come_from_the_fields(example: Any) -> None:
-    shown = {parameter.name: parameter for parameter in example.command.params}
+    parameters = {parameter.name: parameter for parameter in example.command.params}
     assert example.command.help == "Show the possible input."
-    assert list(shown) == [
+    assert list(parameters) == [
         *("rate", "note", "kind", "side", "countries", "url", "count", "active", "fee", "as_json")
     ]
-    assert (shown["count"].help, shown["fee"].default) == ("How many.", "0.5")
-    assert (shown["rate"].required, shown["note"].required) == (True, False)
+    assert (parameters["count"].help, parameters["fee"].default) == ("How many.", "0.5")
+    assert (parameters["rate"].required, parameters["note"].required) == (True, False)

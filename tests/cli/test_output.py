@@ -1,4 +1,4 @@
-"""The output for a person at a terminal, and for a program that reads a pipe."""
+"""Output at a terminal and in a pipe."""
 
 import asyncio
 import base64
@@ -34,7 +34,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 @pytest.fixture
 def shop(terminal: Terminal, tmp_path: Any) -> Terminal:
-    """A terminal of an installation with entries in every list."""
+    """A terminal of an installation in which every list has entries."""
     file = tmp_path / "credentials.json"
     file.write_text('{"api_key": "k", "signing_secret": "x"}')
     for words in (
@@ -77,19 +77,19 @@ def test_every_table_fits_the_terminal_without_splitting_words(shop: Terminal) -
     for words in _LISTS:
         whole = shop.run(*words).out.split()
         for columns in (80, 120):
-            said = shop.run(*words, columns=columns)
-            assert said.status == 0
-            assert max(map(len, said.out.splitlines())) <= columns, words
+            result = shop.run(*words, columns=columns)
+            assert result.status == 0
+            assert max(map(len, result.out.splitlines())) <= columns, words
             short = {item for item in whole if len(item) <= _WORD_CHARS}
-            assert short <= set(said.out.split()), (words, columns)
+            assert short <= set(result.out.split()), (words, columns)
 
 
 def test_a_pipe_receives_complete_values_and_json_all_fields(shop: Terminal) -> None:
     assert _LONG in shop.run("merchant", "list").out
     for words in _LISTS:
-        listed = shop.run(*words, "--json").json
-        assert isinstance(listed, list)
-        assert listed
+        records = shop.run(*words, "--json").json
+        assert isinstance(records, list)
+        assert records
     [first, _] = shop.run("merchant", "list", "--json").json
     assert first == shop.run("merchant", "show", "1", "--json").json
     assert first["market"] == {"countries": None, "currencies": None}
@@ -114,9 +114,9 @@ def test_create_prints_exactly_the_documented_json_fields(terminal: Terminal) ->
         "http://127.0.0.1:9/",
         "--json",
     )
-    said = terminal.run(*create)
-    assert list(json.loads(said.out)) == ["id", "api_key", "callback_secret"]
-    assert said.out.count("\n") == 1
+    result = terminal.run(*create)
+    assert list(json.loads(result.out)) == ["id", "api_key", "callback_secret"]
+    assert result.out.count("\n") == 1
 
 
 @pytest.mark.parametrize(
@@ -143,16 +143,16 @@ def test_create_prints_exactly_the_documented_json_fields(terminal: Terminal) ->
 def test_an_error_is_a_single_line_on_standard_error(
     terminal: Terminal, words: str, status: int, line: str
 ) -> None:
-    said = terminal.run(*words.split())
-    assert (said.status, said.out) == (status, "")
-    assert said.err == f"payintent: {line}\n"
+    result = terminal.run(*words.split())
+    assert (result.status, result.out) == (status, "")
+    assert result.err == f"payintent: {line}\n"
 
 
 def test_the_label_translations_of_a_method_can_be_set_and_removed(shop: Terminal) -> None:
     def change(entries: str) -> dict[str, str]:
-        said = shop.run("method", "change", "1", "--label-translations", entries, "--json")
-        assert said.status == 0, said.err
-        return json.loads(said.out)["label_translations"]
+        result = shop.run("method", "change", "1", "--label-translations", entries, "--json")
+        assert result.status == 0, result.err
+        return json.loads(result.out)["label_translations"]
 
     assert change("th:บัตรเครดิต,ar:بطاقة") == {"th": "บัตรเครดิต", "ar": "بطاقة"}
     refused = shop.run("method", "change", "1", "--label-translations", "de:Karte")
@@ -165,8 +165,8 @@ def test_a_reason_is_required_outside_the_sandbox(settings: Settings) -> None:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         terminal.bootstrap()
-        said = terminal.run("tax", "set", "TH", "0.07")
-        assert (said.status, said.err) == (
+        result = terminal.run("tax", "set", "TH", "0.07")
+        assert (result.status, result.err) == (
             *(1, "payintent: why is required: the audit log needs a reason\n"),
         )
         assert terminal.run("tax", "set", "TH", "0.07", "--why", "ticket 1").status == 0
@@ -179,16 +179,16 @@ def test_lock_conflicts_and_invalid_unicode_are_reported(
         connection = await asyncpg.connect(settings.database_url)
         async with connection.transaction():
             await connection.execute("SELECT FROM merchant WHERE id = 1 FOR UPDATE")
-            said = await asyncio.to_thread(shop.run, "merchant", "profile", "1", "--name", "x")
+            result = await asyncio.to_thread(shop.run, "merchant", "profile", "1", "--name", "x")
         await connection.close()
-        return said
+        return result
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAYINTENT_DATABASE_LOCK_TIMEOUT_MS", "100")
-        said = asyncio.run(while_held())
-    assert said.err == "payintent: a concurrent change is in progress; try again\n"
-    said = shop.run("key", "revoke", "a\x00b")
-    assert (said.status, said.err) == (1, "payintent: an argument is not valid Unicode\n")
+        result = asyncio.run(while_held())
+    assert result.err == "payintent: a concurrent change is in progress; try again\n"
+    result = shop.run("key", "revoke", "a\x00b")
+    assert (result.status, result.err) == (1, "payintent: an argument is not valid Unicode\n")
 
 
 def test_the_old_key_can_be_removed_after_a_rotation(shop: Terminal, settings: Settings) -> None:
@@ -196,8 +196,8 @@ def test_the_old_key_can_be_removed_after_a_rotation(shop: Terminal, settings: S
     new = "k2:" + base64.b64encode(b"k" * 32).decode()
     with pytest.MonkeyPatch.context() as patch:
         patch.setenv("PAYINTENT_KEYRING", f"{new},{old}")
-        done = shop.run("keyring", "rotate", "--json").json
-        assert done == {
+        rotation = shop.run("keyring", "rotate", "--json").json
+        assert rotation == {
             "writer": "k2",
             "callback_secrets": 2,
             "provider_accounts": 1,
@@ -210,8 +210,8 @@ def test_the_old_key_can_be_removed_after_a_rotation(shop: Terminal, settings: S
             "test",
         ]
         patch.setenv("PAYINTENT_KEYRING", old)
-        said = shop.run("keyring", "show")
-        assert (said.status, said.err) == (
+        result = shop.run("keyring", "show")
+        assert (result.status, result.err) == (
             *(1, "payintent: the key ring lacks key 'k2', which is still in use\n"),
         )
 
@@ -221,25 +221,25 @@ def test_every_group_and_command_has_help(terminal: Terminal) -> None:
     assert root.status == 0
     assert "--show-completion" in root.out
     for words in (("merchant",), ("merchant", "profile"), ("limit", "set"), ("keyring",)):
-        said = terminal.run(*words, "--help", columns=80)
-        assert said.status == 0
-        assert "payintent …" not in said.out
-        assert str(2**63 - 1)[:10] not in said.out
+        result = terminal.run(*words, "--help", columns=80)
+        assert result.status == 0
+        assert "payintent …" not in result.out
+        assert str(2**63 - 1)[:10] not in result.out
 
 
 def test_a_pdf_is_written_to_a_pipe_and_never_to_a_terminal(
     capsysbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    drawn = b"%PDF-1.4\n\x93\xff"
-    exported = StatementText(format="pdf", text=base64.b64encode(drawn).decode())
+    pdf = b"%PDF-1.4\n\x93\xff"
+    exported = StatementText(format="pdf", text=base64.b64encode(pdf).decode())
     operation = ExportStatement(statement_id="stmt_1", format="pdf")
     print_result(operation, exported, as_json=False)
-    assert capsysbinary.readouterr().out == drawn
+    assert capsysbinary.readouterr().out == pdf
     monkeypatch.setattr("sys.stdout.isatty", lambda: True)
     with pytest.raises(Exit):
         print_result(operation, exported, as_json=False)
-    told = capsysbinary.readouterr()
-    assert (told.out, b"redirect the output" in told.err) == (b"", True)
+    output = capsysbinary.readouterr()
+    assert (output.out, b"redirect the output" in output.err) == (b"", True)
 
 
 def test_a_timeline_page_is_printed_with_requests_and_responses(

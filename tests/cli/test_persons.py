@@ -1,4 +1,4 @@
-"""The acting operator at a terminal, approvals by a second person, and gateway messages."""
+"""Operator tokens at a terminal, approvals by a second person, and open circuits."""
 
 import asyncio
 from collections.abc import Awaitable, Callable, Iterator
@@ -20,7 +20,7 @@ from tests.support.world import World, make_world
 T = TypeVar("T")
 _TOKEN = "PAYINTENT_OPERATOR_TOKEN"
 _TAX = ("tax", "set", "TH", "0.07", "--why", "ticket 1")
-Beside = Callable[[Callable[[World], Awaitable[T]]], T]
+InWorld = Callable[[Callable[[World], Awaitable[T]]], T]
 
 
 @pytest.fixture
@@ -36,10 +36,10 @@ def terminal(settings: Settings, patch: pytest.MonkeyPatch) -> Terminal:
 
 
 @pytest.fixture
-def beside(settings: Settings) -> Beside[object]:
-    """Change the world of the commands, which run in separate event loops."""
+def in_world(settings: Settings) -> InWorld[object]:
+    """Run a coroutine in the commands' database, in a separate event loop."""
 
-    async def opened(work: Callable[[World], Awaitable[object]]) -> object:
+    async def run_in_world(work: Callable[[World], Awaitable[object]]) -> object:
         gateway = FakeGateway()
         service = await open_service(settings, {"fake": gateway})
         try:
@@ -47,7 +47,7 @@ def beside(settings: Settings) -> Beside[object]:
         finally:
             await service.close()
 
-    return lambda work: asyncio.run(opened(work))
+    return lambda work: asyncio.run(run_in_world(work))
 
 
 def test_a_command_is_audited_under_the_name_of_its_token(terminal: Terminal) -> None:
@@ -67,9 +67,9 @@ def test_an_invalid_token_is_rejected(terminal: Terminal) -> None:
     for wrong in (ada, alan[:-1] + "!", alan[:-8] + 8 * "a", "op_x"):
         terminal.become(wrong)
         for words in (_TAX, ("tax", "list")):
-            said = terminal.run(*words)
-            assert (said.status, said.out) == (1, "")
-            assert said.err == (
+            result = terminal.run(*words)
+            assert (result.status, result.out) == (1, "")
+            assert result.err == (
                 f"payintent: the token in {_TOKEN} is invalid, revoked or expired\n"
             )
     terminal.become(alan)
@@ -80,9 +80,9 @@ def test_a_terminal_without_a_token_can_only_issue_the_first_two_tokens(
     terminal: Terminal,
 ) -> None:
     for words in (_TAX, ("tax", "list"), ("payment", "show", "pay_x"), ("webhooks", "list")):
-        said = terminal.run(*words)
-        assert (said.status, said.out) == (1, "")
-        assert "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN" in said.err
+        result = terminal.run(*words)
+        assert (result.status, result.out) == (1, "")
+        assert "outside the sandbox, set PAYINTENT_OPERATOR_TOKEN" in result.err
     event = ("webhooks", "show", "00000000-0000-0000-0000-000000000000")
     assert "set PAYINTENT_OPERATOR_TOKEN" in terminal.run(*event).err
     terminal.bootstrap()
@@ -99,34 +99,34 @@ def test_an_issued_token_is_shown_to_the_approver(terminal: Terminal) -> None:
         *("Ada", "Alan"),
     )
     terminal.become(approved["result"]["token"])
-    said = terminal.run(*_TAX)
-    assert said.err == "payintent: tax.set requires the admin role; Grace has the finance role\n"
-    listed = {item["name"]: item for item in terminal.run("operator", "list", "--json").json}
-    assert listed["Grace"]["role"] == "finance"
-    assert listed["Grace"]["last_used_at"] is not None
+    result = terminal.run(*_TAX)
+    assert result.err == "payintent: tax.set requires the admin role; Grace has the finance role\n"
+    operators = {item["name"]: item for item in terminal.run("operator", "list", "--json").json}
+    assert operators["Grace"]["role"] == "finance"
+    assert operators["Grace"]["last_used_at"] is not None
     renewed = terminal.run("operator", "replace", "--why", "mine alone", "--json").json
     assert terminal.run("tax", "list").status == 1
     terminal.become(renewed["token"])
     assert terminal.run("tax", "list").status == 0
 
 
-async def _waiting(world: World) -> str:
-    """Let a refund of unassigned coins, requested by Ada, wait for approval."""
+async def _add_pending_refund(world: World) -> str:
+    """Create a refund of unassigned coins that Ada requested and that needs approval."""
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     await world.perform(contract)
     await record_final_logs(world, log_of(None))
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
-    named = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
+    arguments = (row["id"], row["capture_id"], "Ada", f"0x{20 * '7a'}")
     async with world.database.transaction() as tx:
-        return ids.format_id(ids.REFUND, (await refund_case(tx, *named)).id)
+        return ids.format_id(ids.REFUND, (await refund_case(tx, *arguments)).id)
 
 
 def test_two_tokens_at_the_same_terminal_are_two_people(
-    terminal: Terminal, beside: Beside[str]
+    terminal: Terminal, in_world: InWorld[str]
 ) -> None:
-    waiting = beside(_waiting)
+    refund_id = in_world(_add_pending_refund)
     ada, alan = terminal.bootstrap()
-    approve = ("refund", "approve", waiting, "--note", "it is his", "--why", "ticket 1")
+    approve = ("refund", "approve", refund_id, "--note", "it is his", "--why", "ticket 1")
     terminal.become(None)
     assert "set PAYINTENT_OPERATOR_TOKEN" in terminal.run(*approve).err
     terminal.become(ada)
@@ -136,16 +136,18 @@ def test_two_tokens_at_the_same_terminal_are_two_people(
     assert (approved["approved_by"], approved["step"]) == ("Alan", "queued")
 
 
-async def _down(world: World) -> None:
+async def _open_circuit(world: World) -> None:
     assert await gateway_outages.open_circuit(
         world.database, world.account_id, "refunds", "no answer"
     )
 
 
-def test_accounts_with_an_open_circuit_are_listed(terminal: Terminal, beside: Beside[None]) -> None:
+def test_accounts_with_an_open_circuit_are_listed(
+    terminal: Terminal, in_world: InWorld[None]
+) -> None:
     terminal.bootstrap()
     assert terminal.run("provider", "health", "--json").json == []
-    beside(_down)
+    in_world(_open_circuit)
     [down] = terminal.run("provider", "health", "--json").json
     assert (down["provider"], down["channel"], down["trips"]) == ("fake", "refunds", 1)
     assert down["since"] < down["until"]
@@ -164,7 +166,7 @@ def test_merchant_show_reports_whether_refunds_are_automatic(
         terminal.become(ada)
         return terminal.run(*create, *more).json["id"]
 
-    made = [
+    merchant_ids = [
         create_in(where, *more)
         for where, more in (
             (settings, ()),
@@ -175,10 +177,10 @@ def test_merchant_show_reports_whether_refunds_are_automatic(
     ]
     terminal = Terminal(settings, patch)
 
-    def told(merchant_id: int) -> bool:
+    def reads_auto_refund(merchant_id: int) -> bool:
         return terminal.run("merchant", "show", merchant_id, "--json").json["auto_refund"]
 
-    assert [told(item) for item in made] == [True, True, False, True]
-    assert terminal.run("merchant", "profile", made[0], "--no-auto-refund").status == 0
-    assert terminal.run("merchant", "profile", made[3], "--name", "Y").status == 0
-    assert (told(made[0]), told(made[3])) == (False, True)
+    assert [reads_auto_refund(item) for item in merchant_ids] == [True, True, False, True]
+    assert terminal.run("merchant", "profile", merchant_ids[0], "--no-auto-refund").status == 0
+    assert terminal.run("merchant", "profile", merchant_ids[3], "--name", "Y").status == 0
+    assert (reads_auto_refund(merchant_ids[0]), reads_auto_refund(merchant_ids[3])) == (False, True)

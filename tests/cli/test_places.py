@@ -1,4 +1,4 @@
-"""The endpoints accepted at startup: two hosts per chain, HTTPS, and no public sandbox."""
+"""Addresses that are accepted at startup: two hosts per chain, HTTPS, no public sandbox."""
 
 from typing import Any
 
@@ -10,10 +10,10 @@ from payintent.runtime.settings_checks import UnusableAddressError, check_addres
 from payintent.service import open_service
 from tests.support.terminal import Terminal
 
-ONE, OTHER = "https://rpc.one.example/key", "https://rpc.other.example/key"
+FIRST, SECOND = "https://rpc.one.example/key", "https://rpc.other.example/key"
 
 
-def changed(settings: Settings, **changes: Any) -> Settings:
+def change_settings(settings: Settings, **changes: Any) -> Settings:
     return Settings.model_validate(
         settings.model_dump()
         | {"database_url": settings.database_url, "sandbox": False, "chain_watched_s": 60}
@@ -25,12 +25,12 @@ def changed(settings: Settings, **changes: Any) -> Settings:
     "changes",
     [
         {},
-        {"rpc_bsc": f"{ONE},{OTHER}"},
-        {"rpc_bsc": f"http://127.0.0.1:8545,{OTHER}"},
-        {"rpc_bsc": f"http://[::1]:8545,http://localhost:8546,{OTHER}"},
+        {"rpc_bsc": f"{FIRST},{SECOND}"},
+        {"rpc_bsc": f"http://127.0.0.1:8545,{SECOND}"},
+        {"rpc_bsc": f"http://[::1]:8545,http://localhost:8546,{SECOND}"},
         {"signer_bsc": "http://127.0.0.1:8550"},
         {"signer_bsc": "https://signer.internal"},
-        {"rpc_bsc": ONE, "chain_any_endpoints": True},
+        {"rpc_bsc": FIRST, "chain_any_endpoints": True},
         {"rpc_bsc": "http://10.0.0.7:8545", "chain_any_endpoints": True},
         {"gateway_origins": "https://gateway.example.com, https://Gateway.example.com:8443,"},
         {"sandbox": True, "rpc_bsc": "http://10.0.0.7:8545"},
@@ -39,7 +39,7 @@ def changed(settings: Settings, **changes: Any) -> Settings:
     ],
 )
 def test_valid_addresses_are_accepted(settings: Settings, changes: dict[str, Any]) -> None:
-    check_addresses(changed(settings, **changes))
+    check_addresses(change_settings(settings, **changes))
 
 
 def test_doctor_reports_an_explicitly_allowed_endpoint_as_a_warning(settings: Settings) -> None:
@@ -56,17 +56,17 @@ def test_doctor_reports_an_explicitly_allowed_endpoint_as_a_warning(settings: Se
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
-        ({"rpc_bsc": ONE}, "two endpoints on different hosts"),
-        ({"rpc_bsc": f"{ONE},{ONE}/other"}, "two endpoints on different hosts"),
-        ({"rpc_bsc": f"{ONE},https://RPC.one.example./x"}, "two endpoints on different hosts"),
+        ({"rpc_bsc": FIRST}, "two endpoints on different hosts"),
+        ({"rpc_bsc": f"{FIRST},{FIRST}/other"}, "two endpoints on different hosts"),
+        ({"rpc_bsc": f"{FIRST},https://RPC.one.example./x"}, "two endpoints on different hosts"),
         (
-            {"rpc_bsc": f"{ONE},http://rpc.other.example/key"},
+            {"rpc_bsc": f"{FIRST},http://rpc.other.example/key"},
             "must use https or refer to this machine",
         ),
         (
-            {"rpc_bsc": f"{ONE},http://127.0.0.1.evil.example"},
+            {"rpc_bsc": f"{FIRST},http://127.0.0.1.evil.example"},
             "must use https or refer to this machine",
         ),
         ({"signer_bsc": "http://10.0.0.7:8550"}, "must use https or refer to this machine"),
@@ -76,11 +76,11 @@ def test_doctor_reports_an_explicitly_allowed_endpoint_as_a_warning(settings: Se
     ],
 )
 async def test_the_service_does_not_start_with_an_unusable_address(
-    settings: Settings, changes: dict[str, Any], said: str
+    settings: Settings, changes: dict[str, Any], message: str
 ) -> None:
-    with pytest.raises(UnusableAddressError, match=said) as refused:
-        await open_service(changed(settings, **changes))
-    assert "example" not in str(refused.value), "an endpoint's address may hold a key"
+    with pytest.raises(UnusableAddressError, match=message) as refused:
+        await open_service(change_settings(settings, **changes))
+    assert "example" not in str(refused.value), "an endpoint URL may contain a key"
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_an_invalid_gateway_origin_is_reported_by_its_number(
     settings: Settings, origins: str, number: int
 ) -> None:
     with pytest.raises(ValidationError) as refused:
-        changed(settings, gateway_origins=origins)
+        change_settings(settings, gateway_origins=origins)
     [error] = refused.value.errors()
     assert f"invalid entry (number {number})" in error["msg"]
     assert "example" not in error["msg"]

@@ -25,7 +25,7 @@ from tests.support.world import free_port
 pytestmark = pytest.mark.full
 
 _SECRET = "VmVyeS1zZWNyZXQ"
-_STOPPED = '"event": "process_stopped"'  # a process that ended as it was told to
+_STOPPED = '"event": "process_stopped"'  # a process that stopped on request
 
 
 class _Process:
@@ -40,23 +40,23 @@ class _Process:
             return (await self.running.stderr.readline()).decode().strip()
 
     async def event(self, name: str) -> dict[str, Any]:
-        """Read until this event, and return it."""
+        """Skip log lines until this event, and return it."""
         while line := await self.line():
             entry = json.loads(line)
             if entry["event"] == name:
                 return entry
-        raise AssertionError(f"it ended without {name}")
+        raise AssertionError(f"the process ended without {name}")
 
     async def end(self) -> tuple[int | None, list[str]]:
-        """Wait for the end; return the status and the remaining output before the final event."""
+        """Wait until the process ends. Return its status and its remaining lines."""
         async with asyncio.timeout(PATIENCE_S):
-            _, written = await self.running.communicate()
-        lines = written.decode().splitlines()
+            _, output = await self.running.communicate()
+        lines = output.decode().splitlines()
         return self.running.returncode, [line for line in lines if _STOPPED not in line]
 
 
 @asynccontextmanager
-async def _started(settings: Settings, *words: str, **more: str) -> AsyncIterator[_Process]:
+async def _start_process(settings: Settings, *words: str, **more: str) -> AsyncIterator[_Process]:
     environment = {
         "PATH": os.environ["PATH"],
         "DATABASE_URL": settings.database_url,
@@ -89,8 +89,8 @@ async def test_a_process_logs_its_version_and_setting_names_but_no_values(
         "PAYINTENT_EDGE_SECRET": _SECRET,
         "PAYINTENT_WEBHOK_POLL_S": "1",
     }
-    async with _started(settings, "api", "--port", str(port), **more) as api:
-        first, doubts = await api.line(), await api.event("settings_doubtful")
+    async with _start_process(settings, "api", "--port", str(port), **more) as api:
+        first, warnings = await api.line(), await api.event("settings_doubtful")
         for why in find_interpreter_warnings():
             assert (await api.event("interpreter_doubtful"))["why"] == [why]
         away = await api.event("database_away")
@@ -103,10 +103,10 @@ async def test_a_process_logs_its_version_and_setting_names_but_no_values(
         "PAYINTENT_KEYRING",
         "PAYINTENT_PEPPER",
     ]
-    meant = "PAYINTENT_WEBHOK_POLL_S is not a setting; did you mean PAYINTENT_WEBHOOK_POLL_S?"
-    assert doubts["why"] == [meant]
+    suggestion = "PAYINTENT_WEBHOK_POLL_S is not a setting; did you mean PAYINTENT_WEBHOOK_POLL_S?"
+    assert warnings["why"] == [suggestion]
     assert away["why"] == "the database cannot be reached: connection refused"
-    assert _SECRET not in first + str(doubts) + str(away)
+    assert _SECRET not in first + str(warnings) + str(away)
 
 
 @pytest.mark.parametrize(
@@ -118,7 +118,7 @@ async def test_a_service_can_be_stopped_while_it_waits_for_its_database(
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
     words = [process, port, str(free_port())]
     words += ["--operator-port", str(free_port())] if process == "api" else []
-    async with _started(settings, *words, DATABASE_URL=nobody) as waiting:
+    async with _start_process(settings, *words, DATABASE_URL=nobody) as waiting:
         waited = [(await waiting.event("database_away"))["waited_s"] for _ in range(lines)]
         assert all(later - earlier >= 5 for earlier, later in pairwise(waited))
         waiting.running.terminate()
@@ -131,7 +131,7 @@ async def test_a_reload_without_a_supervisor_fails_without_stopping_the_process(
 ) -> None:
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
     words = [process, "--processes", "1", port, str(free_port())]
-    async with _started(settings, *words, DATABASE_URL=nobody) as alone:
+    async with _start_process(settings, *words, DATABASE_URL=nobody) as alone:
         await alone.event("database_away")
         alone.running.send_signal(signal.SIGHUP)
         refused = await alone.event("roll_failed")
@@ -145,7 +145,7 @@ async def test_a_worker_serves_metrics_on_the_configured_address(
 ) -> None:
     nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
     place = ("--metrics-host", "127.0.0.2", "--metrics-port", str(port := free_port()))
-    async with _started(settings, "worker", *place, DATABASE_URL=nobody) as worker:
+    async with _start_process(settings, "worker", *place, DATABASE_URL=nobody) as worker:
         await worker.event("database_away")
         async with aiohttp.ClientSession() as client:
             assert await _status(client, f"http://127.0.0.2:{port}/metrics") == 200
@@ -155,22 +155,25 @@ async def test_a_worker_serves_metrics_on_the_configured_address(
 
 
 async def test_a_waiting_service_starts_when_its_database_returns(settings: Settings) -> None:
-    way = FaultProxy(settings.database_url)
-    await way.mend()
-    url, port = way.url, free_port()
-    await way.cut()
+    proxy = FaultProxy(settings.database_url)
+    await proxy.mend()
+    url, port = proxy.url, free_port()
+    await proxy.cut()
     try:
-        async with _started(settings, "api", "--port", str(port), DATABASE_URL=url) as api:
+        async with _start_process(settings, "api", "--port", str(port), DATABASE_URL=url) as api:
             await api.event("database_away")
-            await way.mend()
+            await proxy.mend()
             async with aiohttp.ClientSession() as client:
                 health = f"http://127.0.0.1:{port}/healthz"
-                assert await wait_until(lambda: _status(client, health), "it serves") == 200
+                assert (
+                    await wait_until(lambda: _status(client, health), "the service to respond")
+                    == 200
+                )
             api.running.terminate()
             status, _ = await api.end()
         assert status == 0
     finally:
-        await way.cut()
+        await proxy.cut()
 
 
 async def _status(client: aiohttp.ClientSession, url: str) -> int:
@@ -189,13 +192,15 @@ async def test_a_rejected_password_stops_a_process_immediately_with_a_single_lin
     netloc = f"nobody_at_all:{_SECRET}@{parts.hostname}:{parts.port}"
     url = urlunsplit(parts._replace(netloc=netloc))
     ports = {"api": ["--port", str(free_port())]}
-    async with _started(settings, process, *ports.get(process, []), DATABASE_URL=url) as ended:
-        status, written = await ended.end()
-    said = [line for line in written if not line.startswith("{")]
+    async with _start_process(
+        settings, process, *ports.get(process, []), DATABASE_URL=url
+    ) as ended:
+        status, lines = await ended.end()
+    messages = [line for line in lines if not line.startswith("{")]
     assert status == 1
     refused = 'password authentication failed for user "nobody_at_all"'
-    assert said == [f"payintent: the database refuses the connection: {refused}"]
-    assert not [line for line in written if "database_away" in line]
+    assert messages == [f"payintent: the database refuses the connection: {refused}"]
+    assert not [line for line in lines if "database_away" in line]
 
 
 async def test_a_command_waits_for_the_database_and_then_reports_the_error(
@@ -203,9 +208,9 @@ async def test_a_command_waits_for_the_database_and_then_reports_the_error(
 ) -> None:
     hosts = f"127.0.0.1:{free_port()}"
     nobody = f"postgresql://nobody@{hosts}/payintent"
-    async with _started(settings, "migrate", DATABASE_URL=nobody) as ended:
-        status, written = await ended.end()
-    assert (status, written) == (
+    async with _start_process(settings, "migrate", DATABASE_URL=nobody) as ended:
+        status, lines = await ended.end()
+    assert (status, lines) == (
         1,
         [
             f"payintent: waiting for the database at {hosts} …",
@@ -216,11 +221,11 @@ async def test_a_command_waits_for_the_database_and_then_reports_the_error(
 
 async def test_every_invalid_setting_is_reported_in_its_own_line(settings: Settings) -> None:
     wrong = {"PAYINTENT_WEBHOOK_TIMEOUT_S": "-3", "PAYINTENT_LOG_LEVEL": "loud"}
-    async with _started(settings, "worker", **wrong) as ended:
-        status, written = await ended.end()
+    async with _start_process(settings, "worker", **wrong) as ended:
+        status, lines = await ended.end()
     assert status == 1
     number, level = "a number above 0 and at most 300", "one of DEBUG, INFO, WARNING, ERROR"
-    assert written == [
+    assert lines == [
         f"payintent: PAYINTENT_WEBHOOK_TIMEOUT_S is '-3' but must be {number}",
         f"payintent: PAYINTENT_LOG_LEVEL is 'LOUD' but must be {level}",
     ]

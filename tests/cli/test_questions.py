@@ -17,7 +17,7 @@ from tests.support.terminal import Terminal
 
 pytestmark = pytest.mark.full
 
-#: Changes that the opposite command undoes, that add something, or that are asked about elsewhere.
+#: Changes that can be undone, that only add data, or that have their own confirmation.
 _HARMLESS = {
     "payout.record",
     "gateway-payout.record",
@@ -52,7 +52,7 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 
 @pytest.fixture
-def missed(terminal: Terminal, settings: Settings) -> Terminal:
+def terminal_with_events(terminal: Terminal, settings: Settings) -> Terminal:
     """A terminal of an installation with many undelivered events."""
     statements = (
         """
@@ -97,8 +97,8 @@ def _key(terminal: Terminal) -> str:
 def test_every_change_is_either_destructive_or_listed_as_harmless() -> None:
     changes = {name: kind for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)}
     assert {name for name, kind in changes.items() if not kind.is_destructive} == _HARMLESS
-    tried = {name for name, kind in changes.items() if kind.has_dry_run}
-    assert tried == {"webhooks.replay-missed", "keyring.rotate", "ledger.backfill"}
+    with_dry_run = {name for name, kind in changes.items() if kind.has_dry_run}
+    assert with_dry_run == {"webhooks.replay-missed", "keyring.rotate", "ledger.backfill"}
 
 
 @pytest.mark.parametrize("typed", ["", "\n", "n\n", "no\n", "of course\n"])
@@ -106,9 +106,9 @@ def test_nothing_changes_unless_the_operator_confirms(
     terminal: Terminal, settings: Settings, typed: str
 ) -> None:
     key, before = _key(terminal), _query(settings, _ROWS)
-    said = terminal.run("key", "revoke", key, typed=typed)
-    assert (said.status, said.out) == (1, "")
-    assert said.err == (
+    result = terminal.run("key", "revoke", key, typed=typed)
+    assert (result.status, result.out) == (1, "")
+    assert result.err == (
         f"payintent: key.revoke\n  public_id: {key}\n"
         "Continue? [y/N] payintent: nothing was changed\n"
     )
@@ -116,7 +116,7 @@ def test_nothing_changes_unless_the_operator_confirms(
 
 
 @pytest.mark.parametrize(
-    ("words", "typed", "asked"),
+    ("words", "typed", "is_prompted"),
     [((), "y\n", True), ((), "YES\n", True), (("--yes",), "n\n", False), ((), None, False)],
 )
 def test_a_command_runs_after_yes_with_a_flag_or_in_a_script(
@@ -125,11 +125,11 @@ def test_a_command_runs_after_yes_with_a_flag_or_in_a_script(
     words: tuple[str, ...],
     typed: str | None,
     *,
-    asked: bool,
+    is_prompted: bool,
 ) -> None:
-    said = terminal.run("key", "revoke", _key(terminal), *words, "--json", typed=typed)
-    assert said.json["revoked_at"] is not None
-    assert ("Continue?" in said.err) is asked
+    result = terminal.run("key", "revoke", _key(terminal), *words, "--json", typed=typed)
+    assert result.json["revoked_at"] is not None
+    assert ("Continue?" in result.err) is is_prompted
     assert _query(settings, _ROWS)["keys"] == 0
 
 
@@ -137,22 +137,22 @@ def test_a_command_that_would_be_refused_does_not_ask_for_confirmation(settings:
     with pytest.MonkeyPatch.context() as patch:
         terminal = Terminal(settings.model_copy(update={"sandbox": False}), patch)
         terminal.bootstrap()
-        said = terminal.run("key", "revoke", "AAAAAAAA", typed="y\n")
-    assert said.err == "payintent: why is required: the audit log needs a reason\n"
+        result = terminal.run("key", "revoke", "AAAAAAAA", typed="y\n")
+    assert result.err == "payintent: why is required: the audit log needs a reason\n"
 
 
 def test_a_dry_run_of_a_replay_counts_and_changes_nothing(
-    missed: Terminal, settings: Settings
+    terminal_with_events: Terminal, settings: Settings
 ) -> None:
     before = _query(settings, _ROWS)
     assert before["dead"] == _COUNT
     replay = ("webhooks", "replay-missed", "--merchant", "1")
-    tried = missed.run(*replay, "--dry-run", "--json", typed="n\n")
-    assert tried.err == ""
-    assert (tried.json["dry_run"], tried.json["events"], tried.json["merchants"]) == (
+    dry_run = terminal_with_events.run(*replay, "--dry-run", "--json", typed="n\n")
+    assert dry_run.err == ""
+    assert (dry_run.json["dry_run"], dry_run.json["events"], dry_run.json["merchants"]) == (
         *(True, _COUNT, 1),
     )
-    assert f"events     {_COUNT}\n" in missed.run(*replay, "--dry-run").out
+    assert f"events     {_COUNT}\n" in terminal_with_events.run(*replay, "--dry-run").out
     assert _query(settings, _ROWS) == before
 
 
@@ -161,13 +161,13 @@ def test_a_dry_run_of_a_rotation_counts_and_changes_nothing(
 ) -> None:
     old = settings.keyring.get_secret_value()
     monkeypatch.setenv("PAYINTENT_KEYRING", f"k2:{43 * 'a'}=,{old}")
-    assert terminal.run("keyring", "show").status == 0  # which notes that it writes
+    assert terminal.run("keyring", "show").status == 0  # this records the new key as the writer
     before = _query(settings, _ROWS)
-    tried = terminal.run("keyring", "rotate", "--dry-run", "--json").json
+    dry_run = terminal.run("keyring", "rotate", "--dry-run", "--json").json
     assert _query(settings, _ROWS) == before
-    done = terminal.run("keyring", "rotate", "--json").json
-    assert tried == {"dry_run": True, "action": "keyring.rotate", **done}
-    assert done["callback_secrets"] == 1
+    rotation = terminal.run("keyring", "rotate", "--json").json
+    assert dry_run == {"dry_run": True, "action": "keyring.rotate", **rotation}
+    assert rotation["callback_secrets"] == 1
     again = terminal.run("keyring", "rotate", "--dry-run", "--json").json
     assert (again["callback_secrets"], again["retired"]) == (0, [])
 
@@ -183,44 +183,46 @@ def test_a_dry_run_of_a_reconciliation_counts_cases_without_opening_them(
     assert terminal.run(*add, "--credentials", tmp_path / "credentials.json").status == 0
     compare = ("reconcile", "--provider", "simulator", "--file", tmp_path / "list.csv")
     before = _query(settings, _ROWS)
-    tried = terminal.run(*compare, "--apply", "--dry-run")
-    assert (tried.status, tried.out.splitlines()[-1]) == (1, "1 cases would be opened")
+    dry_run = terminal.run(*compare, "--apply", "--dry-run")
+    assert (dry_run.status, dry_run.out.splitlines()[-1]) == (1, "1 cases would be opened")
     refused = terminal.run(*compare, "--apply", typed="n\n")
     assert (refused.status, refused.out) == (2, "")
     assert "  cases to open: 1\nContinue? [y/N] " in refused.err
     assert _query(settings, _ROWS) == before
-    done = terminal.run(*compare, "--apply", typed="y\n")
-    assert done.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
+    applied = terminal.run(*compare, "--apply", typed="y\n")
+    assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
     again = terminal.run(*compare, "--dry-run")
     assert again.out.splitlines()[-1] == "0 cases would be opened"
 
 
-def test_a_replay_in_a_pipe_prints_its_progress_and_total(missed: Terminal) -> None:
-    said = missed.run("webhooks", "replay-missed", "--merchant", "1", "--json")
-    assert said.json["events"] == _COUNT
-    assert set(said.json) == {"events", "first_event_id", "last_event_id"}
+def test_a_replay_in_a_pipe_prints_its_progress_and_total(terminal_with_events: Terminal) -> None:
+    result = terminal_with_events.run("webhooks", "replay-missed", "--merchant", "1", "--json")
+    assert result.json["events"] == _COUNT
+    assert set(result.json) == {"events", "first_event_id", "last_event_id"}
     name = "payintent: webhooks.replay-missed"
-    assert said.err.splitlines() == [
+    assert result.err.splitlines() == [
         f"{name}: {_COUNT} rows",
-        *(f"{name}: {done} of {_COUNT}" for done in (BATCH, 2 * BATCH, _COUNT)),
+        *(f"{name}: {count} of {_COUNT}" for count in (BATCH, 2 * BATCH, _COUNT)),
     ]
 
 
-def test_a_small_replay_shows_no_progress(missed: Terminal, settings: Settings) -> None:
+def test_a_small_replay_shows_no_progress(
+    terminal_with_events: Terminal, settings: Settings
+) -> None:
     _query(
         settings,
         "DELETE FROM delivery WHERE event_id > (SELECT id FROM event ORDER BY id OFFSET 9 LIMIT 1)",
     )
-    said = missed.run("webhooks", "replay-missed", "--merchant", "1", "--json")
-    assert (said.json["events"], said.err) == (10, "")
+    result = terminal_with_events.run("webhooks", "replay-missed", "--merchant", "1", "--json")
+    assert (result.json["events"], result.err) == (10, "")
 
 
 def test_a_replay_at_a_terminal_asks_for_confirmation_with_the_event_count(
-    missed: Terminal, settings: Settings
+    terminal_with_events: Terminal, settings: Settings
 ) -> None:
     replay = ("webhooks", "replay-missed", "--merchant", "1")
-    said = missed.run(*replay, typed="y\n", columns=80)
-    assert f"  {_COUNT} events are resent\nContinue? [y/N] " in said.err
-    assert f"{_COUNT} rows" not in said.err
-    assert f"events          {_COUNT}" in said.out
+    result = terminal_with_events.run(*replay, typed="y\n", columns=80)
+    assert f"  {_COUNT} events are resent\nContinue? [y/N] " in result.err
+    assert f"{_COUNT} rows" not in result.err
+    assert f"events          {_COUNT}" in result.out
     assert _query(settings, _ROWS)["dead"] == 0

@@ -36,8 +36,8 @@ def terminal(settings: Settings) -> Iterator[Terminal]:
 
 
 @pytest.fixture
-def of_ecpay(settings: Settings, terminal: Terminal) -> Terminal:
-    """The same at ECPay, in its currency."""
+def ecpay_terminal(settings: Settings, terminal: Terminal) -> Terminal:
+    """The same terminal, but with the capture at ECPay and in its currency."""
 
     async def change() -> None:
         connection = await asyncpg.connect(settings.database_url)
@@ -75,7 +75,7 @@ def _cases(terminal: Terminal) -> int:
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "big5"])
 def test_a_settlement_file_is_read_in_the_gateways_own_layout(
-    of_ecpay: Terminal, tmp_path: Path, encoding: str
+    ecpay_terminal: Terminal, tmp_path: Path, encoding: str
 ) -> None:
     """The worker reads the same file: `tests/reconciliation/test_ecpay_file.py`."""
     row = "1,12341,777777,{},2026/11/21 16:00:00,2026/11/21 16:00:00,1590,-44,1546"
@@ -87,15 +87,15 @@ def test_a_settlement_file_is_read_in_the_gateways_own_layout(
     ):
         lines = [",".join(COLUMNS), row.format(order), "合計,1546", ""]
         path.write_text("\r\n".join(lines), encoding=encoding)
-        said = of_ecpay.run(*command)
-        assert (said.status, said.err) == (status, "")
-        for what, reference in differences:
+        result = ecpay_terminal.run(*command)
+        assert (result.status, result.err) == (status, "")
+        for difference, reference in differences:
             assert any(
-                line.startswith(f"ecpay payment {reference}: {what}, ")
-                for line in said.out.splitlines()
+                line.startswith(f"ecpay payment {reference}: {difference}, ")
+                for line in result.out.splitlines()
             )
     path.write_text("nothing\n", encoding=encoding)
-    refused = of_ecpay.run(*command)
+    refused = ecpay_terminal.run(*command)
     assert refused.status == 2
     assert refused.err.startswith("payintent: line 1: the header must be type,reference,")
     assert refused.err.endswith("or use one of the gateway's layouts\n")
@@ -107,24 +107,24 @@ def test_the_exit_status_reports_whether_there_are_differences(
     same = _reconcile(terminal, _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}"))
     assert (same.status, same.err) == (0, "")
     assert same.out.splitlines()[1].split() == ["payment", "1", "1", "0", "0", "0", "0"]
-    other = _write(tmp_path, f"payment,cap-1,,90.00,THB,{_AT}")
-    told = _reconcile(terminal, other)
-    assert (told.status, told.err, _cases(terminal)) == (1, "", 0)
+    different_file = _write(tmp_path, f"payment,cap-1,,90.00,THB,{_AT}")
+    compared = _reconcile(terminal, different_file)
+    assert (compared.status, compared.err, _cases(terminal)) == (1, "", 0)
     different = "fake payment cap-1: different, 90.00 THB there, 1590.00 THB here"
-    assert told.out.splitlines()[-1] == different
-    applied = _reconcile(terminal, other, "--apply")
+    assert compared.out.splitlines()[-1] == different
+    applied = _reconcile(terminal, different_file, "--apply")
     assert (applied.status, _cases(terminal)) == (1, 1)
     assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
-    as_json = _reconcile(terminal, other, "--apply", "--json")
+    as_json = _reconcile(terminal, different_file, "--apply", "--json")
     assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
 
 
 def test_payouts_are_only_listed_until_they_are_applied(terminal: Terminal, tmp_path: Path) -> None:
     path = _write(tmp_path, f"payment,cap-1,,1590.00,THB,{_AT}", f"payout,po_1,,9.00,THB,{_AT}")
     for more in ((), ("--apply", "--dry-run")):
-        told = _reconcile(terminal, path, *more)
-        assert told.status == 0
-        assert told.out.splitlines()[3:5] == [
+        compared = _reconcile(terminal, path, *more)
+        assert compared.status == 0
+        assert compared.out.splitlines()[3:5] == [
             "payout po_1: 9.00 THB, would be recorded",
             "1 payouts: 1 would be recorded, 0 already recorded, 0 already reversed, 0 different",
         ]
@@ -165,13 +165,13 @@ def test_progress_is_shown_at_a_terminal_and_not_in_a_pipe(
     piped = _reconcile(terminal, path)
     assert (piped.status, piped.err) == (1, "")
     assert piped.out.splitlines()[-1] == "and 14901 more"
-    shown = _at_a_terminal(settings, path)
-    assert "comparing" in shown
-    assert "100%" in shown
+    output = _at_a_terminal(settings, path)
+    assert "comparing" in output
+    assert "100%" in output
 
 
 def _at_a_terminal(settings: Settings, path: Path) -> str:
-    """Run the command with a terminal as standard error; return its output there."""
+    """Run the command with a terminal as standard error. Return the output there."""
     ours, theirs = pty.openpty()
     command = [Path(sys.executable).with_name("payintent"), "reconcile", "--provider", "fake"]
     with subprocess.Popen(
@@ -188,14 +188,14 @@ def _at_a_terminal(settings: Settings, path: Path) -> str:
         stderr=theirs,
     ) as running:
         os.close(theirs)
-        seen = b"".join(iter(lambda: _seen(ours), b""))
+        output = b"".join(iter(lambda: _read_terminal(ours), b""))
         os.close(ours)
         assert running.wait(60) == 1
-    return seen.decode()
+    return output.decode()
 
 
-def _seen(terminal: int) -> bytes:
+def _read_terminal(terminal: int) -> bytes:
     try:
         return os.read(terminal, 65_536)
-    except OSError:  # how a terminal says that nobody is at its other end
+    except OSError:  # raised when the other end of the terminal is closed
         return b""

@@ -1,10 +1,10 @@
-"""Data on the portal's pages that only appears over time."""
+"""Create data that the portal shows only after some days."""
 
 from payintent.accounting.close_statements import close_due_days
 from payintent.core import ids
 from tests.support.world import World
 
-_MADE_EARLIER = """
+_INSERT_ADJUSTMENTS = """
     INSERT INTO ledger_entry (fact_id, leg, merchant_id, currency, fact, debit, credit, amount,
         created_at)
     SELECT gen_random_uuid(), 'whole', $1::bigint, 'THB', 'adjustment', 'bank',
@@ -14,8 +14,8 @@ _MADE_EARLIER = """
 
 
 async def close_a_day(world: World, adjustments: int = 1) -> str:
-    """Record adjustments of two days ago, and close their day; return the statement's id."""
-    await world.rows(_MADE_EARLIER, world.merchant_id, 1_234_567, adjustments)
+    """Record adjustments two days ago, and close that day. Return the statement id."""
+    await world.rows(_INSERT_ADJUSTMENTS, world.merchant_id, 1_234_567, adjustments)
     while await close_due_days(world.database):
         pass
     [row] = await world.rows(

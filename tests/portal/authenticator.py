@@ -1,4 +1,4 @@
-"""A security key in memory: creates passkeys and signs with them, like a browser's."""
+"""A security key in memory that creates passkeys and signs challenges."""
 
 import base64
 import json
@@ -20,7 +20,7 @@ def b64(raw: bytes) -> str:
 
 
 class SecurityKey:
-    """A passkey for an origin. Its responses can be changed to invalid ones."""
+    """A passkey for an origin. Tests can make its responses invalid."""
 
     def __init__(self, origin: str = "http://pay.test") -> None:
         self.origin = origin

@@ -1,4 +1,4 @@
-"""A person with a browser: cookies, forms, and possibly a passkey."""
+"""A member's browser with cookies, forms and a passkey."""
 
 import html
 import json
@@ -18,7 +18,7 @@ SESSION = "payintent_merchant"
 
 
 class Person:
-    """A person who opens pages of the portal."""
+    """A person who uses the portal."""
 
     def __init__(self, api: Api) -> None:
         self.api = api
@@ -29,7 +29,7 @@ class Person:
         return await self.send("GET", path, headers=headers)
 
     async def post(self, path: str, token: str | None = None, **fields: str) -> Answer:
-        """Send a form, by default with the token of the person's pages."""
+        """Send a form. If no token is given, use the token of the person's pages."""
         if token is None:
             token = await self.token()
         return await self.send("POST", path, data=fields | {"form_token": token})
@@ -38,7 +38,7 @@ class Person:
         return form_token(await self.get("/merchant/access"))
 
     async def follow_link(self, link: str) -> Answer:
-        """Open a link and press its button."""
+        """Open a link and press the button on its page."""
         path = urlsplit(link).path
         return await self.post(path, form_token(await self.get(path)))
 
@@ -49,7 +49,6 @@ class Person:
         )
 
     async def sign_in(self, following: str = "", **changes: Any) -> Answer:
-        """Sign in with a passkey."""
         token = form_token(await self.get(SIGN_IN))
         return await self.send_sign_in(
             self.key.sign_in(await self.challenge(), **changes), token, following
@@ -69,7 +68,7 @@ class Person:
         return SESSION in self.cookies
 
     async def send(self, method: str, path: str, **options: Any) -> Answer:
-        """Send a request with the cookies, and store the cookies in the response."""
+        """Send a request with the stored cookies, and update them from the response."""
         headers = options.pop("headers", {})
         if self.cookies:
             headers = headers | {"Cookie": "; ".join(f"{k}={v}" for k, v in self.cookies.items())}
@@ -84,9 +83,9 @@ class Person:
 
 
 def form_token(answer: Answer) -> str:
-    found = _TOKEN.search(answer.body.decode())
-    assert found is not None, answer.body[:2000]
-    return found[1]
+    match = _TOKEN.search(answer.body.decode())
+    assert match is not None, answer.body[:2000]
+    return match[1]
 
 
 def words(answer: Answer) -> str:
@@ -101,7 +100,7 @@ async def invite(
     role: MemberRole = MemberRole.DEVELOPER,
     merchant_id: int | None = None,
 ) -> str:
-    """Invite a person as the operator; return the link."""
+    """Invite a person as the operator, and return the link."""
     merchant_id = merchant_id or api.world.merchant_id
     invitation = InviteMember(merchant_id=merchant_id, email=email, role=role)
     return (await api.world.perform(invitation)).link

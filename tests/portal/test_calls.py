@@ -25,13 +25,13 @@ _DROPPED = "payintent_api_calls_dropped_total"
 _DAY_S = 24 * 3600
 
 
-async def _calls(world: World, count: int) -> list[Any]:
-    """Wait until this many calls are stored; return them newest first."""
+async def wait_for_calls(world: World, count: int) -> list[Any]:
+    """Wait until at least `count` calls are stored. Return them newest first."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = await call_log.list_api_calls(world.database, world.merchant_id, 1_000)
-        if len(found) >= count:
-            return found
+        calls = await call_log.list_api_calls(world.database, world.merchant_id, 1_000)
+        if len(calls) >= count:
+            return calls
         assert time.monotonic() < deadline
         await asyncio.sleep(0.05)
 
@@ -41,34 +41,34 @@ async def test_a_call_is_stored_with_its_route_error_code_and_request_id(api: Ap
     await api.create()
     await api.send("GET", "/v1/payments/pay_0000000000000000000001", headers=headers)
     await api.send("GET", "/v1/payments?limit=x", headers=headers)
-    found = await _calls(api.world, 3)
-    assert {(call.method, call.route, call.status, call.error_code) for call in found} == {
+    calls = await wait_for_calls(api.world, 3)
+    assert {(call.method, call.route, call.status, call.error_code) for call in calls} == {
         ("POST", "/v1/payments", 201, None),
         ("GET", "/v1/payments/{payment_id}", 404, "NOT_FOUND"),
         ("GET", "/v1/payments", 400, "BAD_REQUEST"),
     }
-    assert [call.request_id for call in found if call.status >= 400] == ["mine-1"] * 2
-    assert all(0 < call.duration_us < PATIENCE_S * 1_000_000 for call in found)
+    assert [call.request_id for call in calls if call.status >= 400] == ["mine-1"] * 2
+    assert all(0 < call.duration_us < PATIENCE_S * 1_000_000 for call in calls)
 
 
 async def test_developers_can_list_all_calls_or_only_failed_calls(api: Api) -> None:
     developer = await member(api)
     await api.create()
     await api.send("GET", "/v1/payments?limit=x", headers=api.bearer())
-    await _calls(api.world, 2)
+    await wait_for_calls(api.world, 2)
     page = words(await developer.get("/merchant/calls"))
     assert "POST /v1/payments 201" in page
     assert "GET /v1/payments 400 BAD_REQUEST" in page
-    refused = words(await developer.get("/merchant/calls?failed=1"))
-    assert "400 BAD_REQUEST" in refused
-    assert "POST /v1/payments" not in refused
+    failed = words(await developer.get("/merchant/calls?failed=1"))
+    assert "400 BAD_REQUEST" in failed
+    assert "POST /v1/payments" not in failed
 
 
 async def test_bodies_queries_keys_and_ids_are_not_stored(api: Api) -> None:
     created = await api.create(payer_uid="buyer-secret")
     path = f"/v1/payments/{created.json['id']}?x=query-secret"
     await api.send("GET", path, headers=api.bearer())
-    await _calls(api.world, 2)
+    await wait_for_calls(api.world, 2)
     stored = str([list(row.values()) for row in await api.world.rows("SELECT * FROM api_call")])
     for secret in ("buyer-secret", "query-secret", api.world.api_key, created.json["id"]):
         assert secret not in stored
@@ -79,7 +79,7 @@ async def test_requests_without_a_valid_key_are_not_logged(api: Api) -> None:
     await api.send("GET", "/v1/countries")
     created = await api.create()
     await api.send("GET", f"/v1/checkout/{created.json['checkout_id']}")
-    [call] = await _calls(api.world, 1)
+    [call] = await wait_for_calls(api.world, 1)
     assert call.route == "/v1/payments"
 
 
@@ -96,11 +96,11 @@ def test_the_call_log_is_bounded_and_counts_dropped_calls() -> None:
     for merchant_id in range(2, 1_000):
         log.record(_scope(merchant_id), 200, b"x", 6.0)
     log.record(_scope(None), 200, b"x", 6.0)
-    taken = log.drain()
-    assert [call.request_id for call in taken if call.merchant_id == 1] == [
+    calls = log.drain()
+    assert [call.request_id for call in calls if call.merchant_id == 1] == [
         str(number) for number in range(5, _CALLS_MAX + 5)
     ]
-    assert len({call.merchant_id for call in taken}) == 200
+    assert len({call.merchant_id for call in calls}) == 200
     assert REGISTRY.get_sample_value(_DROPPED) == before + 5 + 799
     assert log.drain() == []
 

@@ -1,4 +1,4 @@
-"""The portal's lists as CSV files, with exactly the rows that match the page's filters."""
+"""CSV exports of the portal's lists, with exactly the rows that match the filters."""
 
 import asyncio
 import csv
@@ -16,7 +16,7 @@ from payintent.members.model import MemberRole
 from tests.http.wire import Wire
 from tests.payment_links.linking import make_link
 from tests.portal.person import Person, member, words
-from tests.portal.test_calls import _calls
+from tests.portal.test_calls import wait_for_calls
 from tests.portal.test_sides import switch
 from tests.refunds.requests import ask as refund
 from tests.refunds.requests import paid
@@ -48,8 +48,8 @@ async def _rows(person: Person, path: str) -> list[dict[str, str]]:
     return list(csv.DictReader(StringIO(answer.body.decode(), newline=""), strict=True))
 
 
-async def _many_events(world: World, count: int, state: str) -> None:
-    """Create many events of the merchant, whose payments do not exist."""
+async def _add_events(world: World, count: int, state: str) -> None:
+    """Create events of the merchant without payments."""
     raw = await world.open_connection()
     await raw.execute("SET session_replication_role = replica")
     await raw.execute(
@@ -74,11 +74,11 @@ async def _many_events(world: World, count: int, state: str) -> None:
 async def test_payments_are_exported_with_the_filters_of_the_page(
     api: Api, finance: Person
 ) -> None:
-    made = [(await api.create(payer_uid="buyer-7")).json["id"] for _ in range(103)]
+    payment_ids = [(await api.create(payer_uid="buyer-7")).json["id"] for _ in range(103)]
     await api.create(payer_uid="somebody-else")
     created = await paid(api, metadata={"order_id": "A-1009"})
     rows = await _rows(finance, "payments/export.csv?payer_uid=buyer-7&status=PENDING&filters=")
-    assert [row["id"] for row in rows] == made[::-1]
+    assert [row["id"] for row in rows] == payment_ids[::-1]
     [row] = await _rows(finance, "payments/export.csv?q=A-1009")
     assert row["id"] == created.json["id"]
     assert (row["order_id"], row["status"]) == ("A-1009", "PAID")
@@ -94,18 +94,18 @@ async def test_payments_are_exported_with_the_filters_of_the_page(
 
 
 async def test_a_search_with_many_matches_is_exported_completely(api: Api, finance: Person) -> None:
-    made = {(await api.create(metadata={"order_id": "A 1"})).json["id"] for _ in range(102)}
+    payment_ids = {(await api.create(metadata={"order_id": "A 1"})).json["id"] for _ in range(102)}
     rows = await _rows(finance, f"payments/export.csv?q={quote('A 1')}")
     assert len(rows) == 102
-    assert {row["id"] for row in rows} == made
+    assert {row["id"] for row in rows} == payment_ids
 
 
 async def test_refunds_and_cases_are_exported_with_their_order_ids(
     api: Api, finance: Person
 ) -> None:
     created = await paid(api, metadata={"order_id": "=A-1"})
-    other = await paid(api, metadata={"order_id": "B-2"})
-    for answer in (created, other):
+    second = await paid(api, metadata={"order_id": "B-2"})
+    for answer in (created, second):
         await refund(api, answer, amount="1.00", reason="torn; =1+1")
         payment = await payment_of(api, answer)
         snapshot = await api.world.read(payment)
@@ -129,7 +129,7 @@ async def test_refunds_and_cases_are_exported_with_their_order_ids(
 async def test_events_are_exported_by_state_and_order(api: Api, developer: Person) -> None:
     created = await paid(api, metadata={"order_id": "A-1"})
     await paid(api, metadata={"order_id": "B-1"})
-    await _many_events(api.world, 30, "delivered")
+    await _add_events(api.world, 30, "delivered")
     assert len(await _rows(developer, "events/export.csv")) == 32
     assert len(await _rows(developer, "events/export.csv?state=delivered")) == 30
     assert len(await _rows(developer, "events/export.csv?state=dead")) == 0
@@ -145,7 +145,7 @@ async def test_events_after_ten_thousand_filtered_events_are_exported(
     api: Api, developer: Person, state: str
 ) -> None:
     """A page with this filter ends after 10,000 events, but an export continues."""
-    await _many_events(api.world, 10_500, "skipped")
+    await _add_events(api.world, 10_500, "skipped")
     await api.world.rows(
         "UPDATE delivery SET state = $1 WHERE event_id = (SELECT min(id::text)::uuid FROM event)",
         state,
@@ -157,7 +157,7 @@ async def test_calls_are_paginated_and_exported_completely(api: Api, developer: 
     for _ in range(3):
         await api.send("GET", "/v1/payments?limit=x", headers=api.bearer())
     await api.create()
-    await _calls(api.world, 4)
+    await wait_for_calls(api.world, 4)
     await api.world.rows(
         "INSERT INTO api_call (at, merchant_id, method, route, status, request_id, duration_us) "
         "SELECT clock() - n * interval '1 minute', $1::bigint, 'GET', '/v1/old', 200, n::text, 1 "
@@ -214,19 +214,19 @@ async def test_an_invalid_filter_returns_an_error_page_and_releases_the_slot(
 async def test_each_member_can_run_only_a_single_export_at_a_time(
     api: Api, finance: Person, developer: Person
 ) -> None:
-    held = await api.world.open_connection()
-    await held.execute("BEGIN")
-    await held.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
+    connection = await api.world.open_connection()
+    await connection.execute("BEGIN")
+    await connection.execute("LOCK TABLE event IN ACCESS EXCLUSIVE MODE")
     running = asyncio.create_task(_get(finance, "events/export.csv"))
-    while not await held.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
+    while not await connection.fetchval("SELECT count(*) FROM pg_locks WHERE NOT granted"):
         await asyncio.sleep(0.01)
     answer = await finance.get("/merchant/cases/export.csv")
     assert answer.status == 429
     assert "Another export is still running" in words(answer)
     assert int(answer.headers["Retry-After"]) > 0
     assert await _rows(developer, "cases/export.csv") == []
-    await held.execute("ROLLBACK")
-    await held.close()
+    await connection.execute("ROLLBACK")
+    await connection.close()
     assert (await running).status == 200
     assert await _rows(finance, "cases/export.csv") == []
 
@@ -275,21 +275,21 @@ async def _get(person: Person, path: str) -> Answer:
 
 
 async def test_an_export_contains_no_rows_of_another_merchant(api: Api, finance: Person) -> None:
-    """Even if its query contains the other merchant's payment, order or cursor."""
+    """This holds even if the query names a payment, order or cursor of that merchant."""
     created = await paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
     await refund(api, created, amount="1.00")
-    other = await api.world.add_merchant()
+    spy_merchant = await api.world.add_merchant()
     for role in MemberRole:
-        spy = await member(api, role, f"{role}@other.test", other.merchant.id)
-        for path in _attempts(created.json["id"]):
+        spy = await member(api, role, f"{role}@other.test", spy_merchant.merchant.id)
+        for path in _export_paths(created.json["id"]):
             answer = await spy.get(f"/merchant/{path}")
             assert answer.status in {200, 403, 404}, path
-            shown = answer.body.decode().replace("q=OURS", "")
-            assert created.json["id"] not in shown, path
-            assert '"OURS"' not in shown, path
+            text = answer.body.decode().replace("q=OURS", "")
+            assert created.json["id"] not in text, path
+            assert '"OURS"' not in text, path
 
 
-def _attempts(payment_id: str) -> Sequence[str]:
+def _export_paths(payment_id: str) -> Sequence[str]:
     queries: list[Any] = ["", "?q=OURS", "?order_id=OURS", f"?q={payment_id}", "?merchant_id=1"]
     queries += [f"?payment_id={payment_id}", f"?before={payment_id}", f"?x={uuid4()}"]
     lists = ("payments", "payment-links", "refunds", "cases", "events", "calls")
@@ -300,8 +300,8 @@ async def test_exports_contain_only_the_selected_side(api: Api, developer: Perso
     live = await paid(api, metadata={"order_id": "LIVE"})
     async with Api(api.base, await make_test_world(api.world)) as side:
         test = await paid(side, metadata={"order_id": "TEST"})
-        await _calls(side.world, 1)
-    await _calls(api.world, 1)
+        await wait_for_calls(side.world, 1)
+    await wait_for_calls(api.world, 1)
     for name, own, foreign in (("test", test, live), ("live", live, test)):
         await switch(developer, name)
         for path in ("payments", "events"):
@@ -343,10 +343,10 @@ async def test_a_slow_reader_occupies_only_its_own_slot_until_it_disconnects(
         assert idle == []
         assert await _rows(finance, "cases/export.csv") == []
         assert (await developer.get("/merchant/cases/export.csv")).status == 429
-    await _until_status(developer, 200)
+    await _wait_for_status(developer, 200)
 
 
-async def _until_status(person: Person, status: int) -> None:
+async def _wait_for_status(person: Person, status: int) -> None:
     async with asyncio.timeout(PATIENCE_S):
         while (await person.get("/merchant/cases/export.csv")).status != status:
             await asyncio.sleep(0.05)

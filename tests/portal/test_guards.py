@@ -16,25 +16,25 @@ from tests.portal.arrange import close_a_day
 from tests.portal.person import SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Answer, Api
 
-_KEPT_FOR_EVER = "/merchant/static/"
+_CACHED = "/merchant/static/"
 _FORMULA = ("=", "+", "@", "\t", "\r")
 
 
-class TestSlowedDown:
-    """With a limit of failed authentications, which tests normally do not have."""
+class TestThrottling:
+    """The limit of failed sign-ins, which is disabled in other tests."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
         limits = {"failed_logins_per_address_per_s": 1, "failed_logins_per_address_burst": 3}
         return settings.model_copy(update=limits)
 
-    @pytest.mark.parametrize("way", ["link", "passkey"])
+    @pytest.mark.parametrize("method", ["link", "passkey"])
     async def test_failed_sign_ins_throttle_their_address_without_ending_sessions(
-        self, api: Api, way: str, capsys: pytest.CaptureFixture[str]
+        self, api: Api, method: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
         inside = await member(api)
         stranger = Person(api)
-        address = "/merchant/link/" + "A" * 43 if way == "link" else SIGN_IN
+        address = "/merchant/link/" + "A" * 43 if method == "link" else SIGN_IN
         token = form_token(await stranger.get(address))
         answers = [await stranger.post(address, token, credential="{}") for _ in range(20)]
         assert {answer.status for answer in answers} == {403, 429}
@@ -45,7 +45,7 @@ class TestSlowedDown:
         assert "authentication_slowed" in logged
         assert "holder=member" in logged
         assert (await inside.get("/merchant/payments")).status == 200
-        assert (await member(api)).is_signed_in  # by a link that was never used before
+        assert (await member(api)).is_signed_in  # an unused link still works
 
 
 async def test_logs_do_not_contain_the_secret_of_a_link(
@@ -58,7 +58,7 @@ async def test_logs_do_not_contain_the_secret_of_a_link(
     assert (await person.follow_link(link)).status == 303
     stranger = Person(api)
     token = form_token(await stranger.get(path))
-    assert (await stranger.post(path, token)).status == 403  # used up
+    assert (await stranger.post(path, token)).status == 403  # the link was already used
     assert (await stranger.post(path, "x")).status == 403
     assert (await stranger.get(f"{path}/more")).status == 404
     await api.world.rows("ALTER TABLE member_link RENAME TO member_link_away")
@@ -72,7 +72,7 @@ async def test_every_response_has_strict_cache_referrer_and_content_policies(
     api: Api,
 ) -> None:
     people = [Person(api), *[await member(api, role) for role in MemberRole]]
-    known = {
+    parameters = {
         "payment_id": (await api.create()).json["id"],
         "statement_id": await close_a_day(api.world),
         "event_id": "00000000-0000-7000-8000-000000000001",
@@ -80,25 +80,25 @@ async def test_every_response_has_strict_cache_referrer_and_content_policies(
         "token": "A" * 43,
     }
     paths = [
-        route.path.format_map(known)
+        route.path.format_map(parameters)
         for route in PORTAL_ROUTES
         if isinstance(route, Route) and "GET" in (route.methods or ())
-        if not route.path.startswith(_KEPT_FOR_EVER)
+        if not route.path.startswith(_CACHED)
     ]
     assert len(paths) > 15
-    lacks = {
-        f"{path} {answer.status}": found
+    problems_by_path = {
+        f"{path} {answer.status}": problems
         for path in paths
         for person in people
         for answer in [await person.get(path)]
-        if (found := _lacking(answer))
+        if (problems := _find_header_problems(answer))
     }
-    assert lacks == {}
+    assert problems_by_path == {}
 
 
-def _lacking(answer: Answer) -> list[str]:
+def _find_header_problems(answer: Answer) -> list[str]:
     headers, policy = answer.headers, answer.headers.get("Content-Security-Policy", "")
-    found = [
+    problems = [
         name
         for name, value in {
             "Cache-Control": "no-store",
@@ -108,14 +108,14 @@ def _lacking(answer: Answer) -> list[str]:
         if headers.getall(name, []) != [value]
     ]
     if answer.body and headers.get("Content-Type", "").startswith("text/html"):
-        wanted = ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'")
-        found += [part for part in wanted if part not in policy]
-        found += [word for word in ("unsafe", "*") if word in policy]
-    return found
+        directives = ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'")
+        problems += [part for part in directives if part not in policy]
+        problems += [word for word in ("unsafe", "*") if word in policy]
+    return problems
 
 
 async def test_statement_cells_cannot_be_spreadsheet_formulas(api: Api) -> None:
-    """Its cells are times, ids and amounts: a cell that starts with a minus is a number."""
+    """A cell may start with a minus only if it is a number."""
     person = await member(api, MemberRole.FINANCE)
     statement_id = await close_a_day(api.world, adjustments=2)
     answer = await person.get(f"/merchant/statements/{statement_id}/lines.csv")

@@ -34,7 +34,7 @@ async def test_the_portal_opens_with_the_overview(api: Api) -> None:
     assert (answer.status, answer.headers["Location"]) == (303, "/merchant/overview")
     page = (await person.get("/merchant/overview")).body.decode()
     assert '<a href="/merchant/overview" aria-current="page">' in page
-    assert 'action="/merchant/payments"' in page  # the search
+    assert 'action="/merchant/payments"' in page  # the search form
 
 
 async def test_the_overview_shows_the_callback_url_and_its_health(api: Api) -> None:
@@ -93,10 +93,10 @@ async def test_the_overview_links_to_items_that_need_attention(api: Api) -> None
 
 
 async def test_the_overview_shows_the_last_ten_payments_with_separators(api: Api) -> None:
-    made = [(await api.create(amount="1590")).json["id"] for _ in range(12)]
+    payment_ids = [(await api.create(amount="1590")).json["id"] for _ in range(12)]
     person = await member(api)
     page = (await person.get("/merchant/overview")).body.decode()
-    assert [item for item in made if item in page] == made[2:]
+    assert [item for item in payment_ids if item in page] == payment_ids[2:]
     assert page.count("1,590.00 THB") == 10
 
 
@@ -117,8 +117,8 @@ async def test_the_overview_contains_no_data_of_another_merchant(api: Api) -> No
     await give_endpoint(api.world)
     created = await paid(api, payer_uid="buyer-of-ours")
     await record_attempt(api.world, delivered=False)
-    other = await api.world.add_merchant()
-    spy = await member(api, MemberRole.DEVELOPER, "spy@other.test", other.merchant.id)
+    spy_merchant = await api.world.add_merchant()
+    spy = await member(api, MemberRole.DEVELOPER, "spy@other.test", spy_merchant.merchant.id)
     page = await _overview(spy)
     assert created.json["id"] not in page
     assert "buyer-of-ours" not in page
@@ -127,15 +127,15 @@ async def test_the_overview_contains_no_data_of_another_merchant(api: Api) -> No
 
 
 @pytest.mark.parametrize(
-    ("url", "shown"),
+    ("url", "masked"),
     [
         ("https://shop.test/hook", "https://shop.test/hook"),
         ("https://user:pass@shop.test:8443/hook?key=x#y", "https://shop.test:8443/hook?…"),
         ("https://shop.test/" + "x" * 300, "https://shop.test/" + "x" * 182 + "…"),
     ],
 )
-def test_the_secrets_of_a_callback_url_are_hidden(url: str, shown: str) -> None:
-    assert hide_url_secrets(url) == shown
+def test_the_secrets_of_a_callback_url_are_hidden(url: str, masked: str) -> None:
+    assert hide_url_secrets(url) == masked
 
 
 def test_each_outcome_is_described_and_an_unknown_outcome_is_shown_as_is() -> None:

@@ -43,13 +43,13 @@ async def developer(api: Api) -> Person:
     return await member(api)
 
 
-async def _story(person: Person, created: Answer) -> str:
+async def _timeline_text(person: Person, created: Answer) -> str:
     answer = await person.get(f"/merchant/payments/{created.json['id']}")
     assert answer.status == 200
     return words(answer)
 
 
-async def _event(api: Api, created: Answer) -> str:
+async def _event_id(api: Api, created: Answer) -> str:
     payment = await payment_of(api, created)
     [row] = await api.world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return str(row["id"])
@@ -59,15 +59,15 @@ async def test_a_payment_is_found_by_any_of_its_identifiers(api: Api, finance: P
     created = await paid(api, metadata={"order_id": "A-1009"}, payer_uid="buyer-77")
     await paid(api, metadata={"order_id": "B-1"})
     refund_id = (await refund(api, created)).json["id"]
-    known = (created.json["id"], created.json["checkout_id"], refund_id, "A-1009", "buyer-77")
-    for text in (*known, await _event(api, created), f"cap-{created.json['id']}"):
+    identifiers = (created.json["id"], created.json["checkout_id"], refund_id, "A-1009", "buyer-77")
+    for text in (*identifiers, await _event_id(api, created), f"cap-{created.json['id']}"):
         page = (await finance.get(f"/merchant/payments?q={text}")).body.decode()
         assert page.count('href="/merchant/payments/pay_') == 1, text
         assert created.json["id"] in page
 
 
 async def test_filters_are_kept_in_the_urls_of_further_pages(api: Api, finance: Person) -> None:
-    made = [(await api.create(payer_uid="buyer-77")).json["id"] for _ in range(27)]
+    payment_ids = [(await api.create(payer_uid="buyer-77")).json["id"] for _ in range(27)]
     await api.create(payer_uid="somebody-else")
     first = (
         await finance.get("/merchant/payments?payer_uid=buyer-77&status=PENDING")
@@ -75,9 +75,9 @@ async def test_filters_are_kept_in_the_urls_of_further_pages(api: Api, finance: 
     more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
     assert "payer_uid=buyer-77" in more
     second = (await finance.get(f"/merchant/payments?{more}")).body.decode()
-    pages = [[item for item in made if item in page] for page in (first, second)]
+    pages = [[item for item in payment_ids if item in page] for page in (first, second)]
     assert [len(page) for page in pages] == [25, 2]
-    assert set(pages[0] + pages[1]) == set(made)
+    assert set(pages[0] + pages[1]) == set(payment_ids)
     assert "somebody-else" not in first + second
 
 
@@ -93,23 +93,23 @@ async def test_the_filter_form_is_shown_on_request_or_if_a_filter_is_active(
 
 
 async def test_search_results_are_paginated(api: Api, finance: Person) -> None:
-    made = [(await api.create(payer_uid="buyer 77&x=1")).json["id"] for _ in range(26)]
+    payment_ids = [(await api.create(payer_uid="buyer 77&x=1")).json["id"] for _ in range(26)]
     first = (await finance.get(f"/merchant/payments?q={quote('buyer 77&x=1')}")).body.decode()
     more = first.partition('href="?')[2].partition('"')[0].replace("&amp;", "&")
     second = (await finance.get(f"/merchant/payments?{more}")).body.decode()
-    assert [sum(item in page for item in made) for page in (first, second)] == [25, 1]
+    assert [sum(item in page for item in payment_ids) for page in (first, second)] == [25, 1]
 
 
 async def test_date_filters_cover_whole_days_in_utc(api: Api, finance: Person) -> None:
     created = await api.create()
     day = created.json["created_at"][:10]
-    for query, found in (
+    for query, is_listed in (
         (f"created_from={day}&created_to={day}", True),
         (f"created_to={day}", True),
         (f"created_from={int(day[:4]) + 1}{day[4:]}".replace("02-29", "02-28"), False),
     ):
         page = await finance.get(f"/merchant/payments?{query}")
-        assert (created.json["id"] in page.body.decode()) is found, query
+        assert (created.json["id"] in page.body.decode()) is is_listed, query
 
 
 @pytest.mark.parametrize(
@@ -132,7 +132,7 @@ async def test_an_invalid_filter_is_reported(finance: Person, query: str) -> Non
 
 
 async def test_a_timeline_shows_no_internal_data_of_the_operator(api: Api, finance: Person) -> None:
-    """No account, gateway reference, gateway response, rule, operator or note is shown."""
+    """Accounts, gateway references and responses, rules, operators and notes are hidden."""
     world = api.world
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=world.merchant_id)
     await world.perform(rule)
@@ -145,34 +145,35 @@ async def test_a_timeline_shows_no_internal_data_of_the_operator(api: Api, finan
     operation = RefundPayment(payment_id=created.json["id"], amount="1.00", reason="so it is")
     await world.service.run_operation(operation, actor)
     await world.service.run_operation(
-        ResendEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _uuid(api, created)), actor
+        ResendEvent(event_id=ids.parse_id(ids.PAYMENT, "") or await _event_uuid(api, created)),
+        actor,
     )
-    story = await _story(finance, created)
-    for wanted in (
+    text = await _timeline_text(finance, created)
+    for expected in (
         "Created",
         "Payment method selected",
         "Money received",
         "Paid",
         "payment.completed",
     ):
-        assert wanted in story
-    assert "DOUBLE_PAYMENT" in story
-    assert "1.00 THB, by your payment service provider, so it is" in story
-    shown = (await finance.get(f"/merchant/payments/{created.json['id']}")).body.decode()
+        assert expected in text
+    assert "DOUBLE_PAYMENT" in text
+    assert "1.00 THB, by your payment service provider, so it is" in text
+    body = (await finance.get(f"/merchant/payments/{created.json['id']}")).body.decode()
     session = ids.format_id(ids.SESSION, snapshot.session.id)
     for hidden in ("Olga", "secret reason", "second-capture", "cap-pay", session, "callback"):
-        assert hidden not in shown, hidden
-    assert f"account {world.account_id}" not in shown
+        assert hidden not in body, hidden
+    assert f"account {world.account_id}" not in body
 
 
-async def _uuid(api: Api, created: Answer) -> object:
+async def _event_uuid(api: Api, created: Answer) -> object:
     payment = await payment_of(api, created)
     [row] = await api.world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return row["id"]
 
 
 @pytest.mark.parametrize(
-    ("who", "shown"),
+    ("who", "description"),
     [
         ("merchant:7:abcd1234", "API key abcd1234"),
         ("merchant:7", "an API key"),
@@ -184,25 +185,25 @@ async def _uuid(api: Api, created: Answer) -> object:
     ],
 )
 def test_refund_requesters_are_named_only_if_they_belong_to_the_merchant(
-    who: str, shown: str
+    who: str, description: str
 ) -> None:
-    assert describe_requester(who) == shown
+    assert describe_requester(who) == description
 
 
 async def test_finance_can_request_a_refund_idempotently(api: Api, finance: Person) -> None:
     created = await paid(api)
     path = f"/merchant/payments/{created.json['id']}"
     key = str(uuid4())
-    for _ in range(2):  # a form that is sent twice asks for one refund
+    for _ in range(2):  # if a form is sent twice, only one refund is requested
         answer = await finance.post(f"{path}/refunds", amount="90.00", reason="a page", key=key)
         assert (answer.status, answer.headers["Location"]) == (303, path)
     [row] = await api.world.rows("SELECT amount, reason, step, requested_by FROM refund")
     requested_by = f"merchant:{api.world.merchant_id}:finance@shop.test"
     assert (row["reason"], row["step"], row["requested_by"]) == ("a page", "queued", requested_by)
     await send(api.world)
-    story = await _story(finance, created)
-    assert "PARTIALLY_REFUNDED" in story
-    assert "by finance@shop.test" in story
+    text = await _timeline_text(finance, created)
+    assert "PARTIALLY_REFUNDED" in text
+    assert "by finance@shop.test" in text
     assert "90.00 THB" in words(await finance.get("/merchant/refunds"))
 
 
@@ -217,7 +218,7 @@ async def test_a_refund_without_an_amount_refunds_the_remaining_amount(
 
 
 @pytest.mark.parametrize(
-    ("fields", "status", "said"),
+    ("fields", "status", "message"),
     [
         ({"amount": "1590.01"}, 409, "1590"),
         ({"amount": "0"}, 422, "amount"),
@@ -228,14 +229,14 @@ async def test_a_refund_without_an_amount_refunds_the_remaining_amount(
     ],
 )
 async def test_an_invalid_refund_form_is_explained_and_keeps_its_input(
-    api: Api, finance: Person, fields: dict[str, str], status: int, said: str
+    api: Api, finance: Person, fields: dict[str, str], status: int, message: str
 ) -> None:
     created = await paid(api)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     answer = await finance.post(path, **{"key": str(uuid4()), "reason": "typed"} | fields)
     assert answer.status == status, words(answer)
     page = answer.body.decode()
-    assert said in page.partition('role="alert"')[2].partition("</p>")[0]
+    assert message in page.partition('role="alert"')[2].partition("</p>")[0]
     assert f'value="{fields["amount"]}"' in page
     assert await api.world.rows("SELECT FROM refund") == []
 
@@ -258,7 +259,7 @@ async def test_a_reused_refund_form_is_a_conflict_and_can_be_resubmitted(
 
 async def test_an_unpaid_payment_has_no_refund_form(api: Api, finance: Person) -> None:
     created = await api.create()
-    assert "Refund this payment" not in await _story(finance, created)
+    assert "Refund this payment" not in await _timeline_text(finance, created)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     assert (await finance.post(path, key=str(uuid4()))).status == 409
 
@@ -267,7 +268,7 @@ async def test_an_event_is_shown_with_its_attempts_and_responses(
     api: Api, developer: Person
 ) -> None:
     created = await paid(api)
-    event_id = await _uuid(api, created)
+    event_id = await _event_uuid(api, created)
     attempt = AttemptRecord(
         id=uuid4(),
         event_id=event_id,  # type: ignore[arg-type]
@@ -283,14 +284,14 @@ async def test_an_event_is_shown_with_its_attempts_and_responses(
     )
     await outbox_store.record(api.world.database, [attempt])
     page = await developer.get(f"/merchant/events/{event_id}")
-    for said in ("https://shop.test/hooks", "HTTP 500", "<b>a stack trace</b>", '"payment"'):
-        assert said in words(page).replace("<b>", "<b>"), said
+    for expected in ("https://shop.test/hooks", "HTTP 500", "<b>a stack trace</b>", '"payment"'):
+        assert expected in words(page).replace("<b>", "<b>"), expected
     assert "&lt;b&gt;a stack trace" in page.body.decode()
 
 
 async def test_a_replay_resends_an_event_and_audits_the_member(api: Api, developer: Person) -> None:
     created = await paid(api)
-    event_id = await _event(api, created)
+    event_id = await _event_id(api, created)
     answer = await developer.post(f"/merchant/events/{event_id}/replay")
     assert answer.headers["Location"] == f"/merchant/events/{event_id}?replayed=1"
     assert "resent" in words(await developer.get(answer.headers["Location"]))
@@ -380,9 +381,9 @@ async def test_the_catalog_can_be_previewed_for_each_country(api: Api, finance: 
     )
     assert "Tokens are not" not in words(await finance.get("/merchant/catalog?country=JP"))
     assert (await finance.get("/merchant/catalog?country=XX")).status == 400
-    nothing = await world.add_merchant(methods="none")
-    other = await member(api, MemberRole.FINANCE, "x@other.test", nothing.merchant.id)
-    assert "You cannot accept payments yet" in words(await other.get("/merchant/catalog"))
+    empty_merchant = await world.add_merchant(methods="none")
+    spy = await member(api, MemberRole.FINANCE, "x@other.test", empty_merchant.merchant.id)
+    assert "You cannot accept payments yet" in words(await spy.get("/merchant/catalog"))
 
 
 async def test_pages_cannot_be_cached_or_framed(api: Api, finance: Person) -> None:
@@ -410,7 +411,7 @@ async def test_user_supplied_text_is_escaped(api: Api, finance: Person) -> None:
 
 
 async def test_pages_do_not_expose_the_live_callback_url(api: Api, developer: Person) -> None:
-    """No page has a form for it, and no route accepts one."""
+    """Pages have neither the URL nor a form for it."""
     operation = SetCallbackUrl(
         merchant_id=api.world.merchant_id, callback_url="https://93.184.216.34/hooks"
     )
@@ -425,10 +426,10 @@ async def test_finance_can_view_the_balance_and_daily_statements(api: Api, finan
     assert "No statements" in words(await finance.get("/merchant/statements"))
     statement_id = await close_a_day(api.world)
     created = await paid(api)
-    listed = words(await finance.get("/merchant/statements?currency=THB"))
-    assert listed.count("12,345.67") == 2, "as an adjustment, and in the closing balance"
-    [owed] = (await api.send("GET", "/v1/balance", headers=api.bearer())).json["data"]
-    assert f"{float(owed['amount']):,.2f} THB" in listed
+    text = words(await finance.get("/merchant/statements?currency=THB"))
+    assert text.count("12,345.67") == 2, "in the adjustment, and in the closing balance"
+    [balance] = (await api.send("GET", "/v1/balance", headers=api.bearer())).json["data"]
+    assert f"{float(balance['amount']):,.2f} THB" in text
     page = words(await finance.get(f"/merchant/statements/{statement_id}"))
     assert "Opening 0.00" in page
     assert "Closing 12,345.67" in page

@@ -45,7 +45,7 @@ async def send_mails(api: Api) -> None:
 async def invited_member(
     api: Api, server: SmtpServer, role: MemberRole = MemberRole.FINANCE
 ) -> Person:
-    """Sign in with the link of a mailed invitation."""
+    """Return a member who signed in with a mailed invitation."""
     invitation = InviteMember(
         merchant_id=api.world.merchant_id, email=f"{role}@shop.test", role=role
     )
@@ -59,7 +59,7 @@ async def invited_member(
 
 
 async def create_link(person: Person, **changes: str) -> str:
-    """Create a link, and return the path of its page."""
+    """Create a link. Return the path of its page."""
     terms = {"title": "Workshop", "currency": "THB", "amount": "1590.00"} | changes
     return (await person.post(PAGE, key=str(uuid4()), **terms)).headers["Location"]
 

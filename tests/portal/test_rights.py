@@ -1,4 +1,4 @@
-"""Every portal route without a session, without permission, and for another merchant's objects."""
+"""Access to every portal route without a session, without a right, and for foreign objects."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -20,17 +20,17 @@ from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.world import Api
 
-#: Routes for anybody, with why that is right.
+#: Public routes, with the reason.
 OPEN = {
-    ("GET", "/merchant"): "leads on",
-    ("GET", "/merchant/static/{mark}/{name}"): "files that are the same for all",
-    ("GET", "/merchant/sign-in"): "to sign in at",
+    ("GET", "/merchant"): "redirects",
+    ("GET", "/merchant/static/{mark}/{name}"): "files without personal data",
+    ("GET", "/merchant/sign-in"): "the sign-in form",
     ("POST", "/merchant/sign-in"): "needs a passkey",
     ("GET", "/merchant/sign-in/options"): "a challenge",
-    ("GET", "/merchant/link/{token}"): "asks",
+    ("GET", "/merchant/link/{token}"): "shows a button",
     ("POST", "/merchant/link/{token}"): "needs the link",
 }
-#: Routes for members, with the right that they need; None: every member's.
+#: Routes for members, with the required right. None if every member has access.
 OWN: dict[tuple[str, str], MemberRight | None] = {
     ("POST", "/merchant/sign-out"): None,
     ("POST", "/merchant/side"): None,
@@ -72,7 +72,7 @@ OWN: dict[tuple[str, str], MemberRight | None] = {
     ("GET", "/merchant/calls"): MemberRight.SEE_CALLS,
     ("GET", "/merchant/calls/export.csv"): MemberRight.SEE_CALLS,
 }
-#: Who may do what beside what all may: written out, so that no change goes unnoticed.
+#: The rights of each role, repeated here so that a change to them fails a test.
 RIGHTS = {
     MemberRole.DEVELOPER: {
         "replay",
@@ -88,11 +88,11 @@ RIGHTS = {
 
 @dataclass
 class Shop:
-    """A merchant with one of each object, and their ids."""
+    """A merchant with an object of each kind, and the object ids."""
 
     api: Api
     ids: dict[str, str]
-    marks: list[str]  # what no page of another merchant may hold
+    marks: list[str]  # texts that must not appear on pages of another merchant
 
     def path(self, route: str) -> str:
         return route.format_map(self.ids)
@@ -148,7 +148,7 @@ def test_a_role_has_exactly_its_listed_rights(role: MemberRole) -> None:
 async def test_every_page_redirects_to_the_sign_in_page_without_a_session(shop: Shop) -> None:
     stranger = Person(shop.api)
     token = form_token(await stranger.get(SIGN_IN))
-    before = await _everything(shop)
+    before = await _count_rows(shop)
     for cookie in ({}, {"payintent_merchant": "A" * 43}):
         for method, route in OWN:
             stranger.cookies |= cookie
@@ -157,7 +157,7 @@ async def test_every_page_redirects_to_the_sign_in_page_without_a_session(shop: 
             assert answer.status == 303, route
             assert answer.headers["Location"].startswith(SIGN_IN), route
             assert answer.body == b""
-    assert await _everything(shop) == before
+    assert await _count_rows(shop) == before
 
 
 async def test_operator_tokens_and_api_keys_do_not_open_portal_pages(shop: Shop) -> None:
@@ -172,14 +172,16 @@ async def test_actions_that_a_role_does_not_allow_are_hidden_and_refused(
 ) -> None:
     person = await member(shop.api, role)
     token = await person.token()
-    shown = "".join(
+    pages = "".join(
         [
-            (await person.get(shop.path(route))).body.decode(errors="replace")  # a PDF too
+            (await person.get(shop.path(route))).body.decode(
+                errors="replace"
+            )  # a route returns a PDF
             for (method, route), right in OWN.items()
             if method == "GET" and (right is None or right in RIGHTS[role])
         ]
     )
-    before = await _everything(shop)
+    before = await _count_rows(shop)
     for (method, route), right in OWN.items():
         if right is None or right in RIGHTS[role]:
             continue
@@ -187,17 +189,17 @@ async def test_actions_that_a_role_does_not_allow_are_hidden_and_refused(
         answer = await (person.get(path) if method == "GET" else person.post(path, token))
         assert answer.status == 403, route
         assert f"Your role ({role}) does not allow this." in words(answer)
-        assert f'"{path}"' not in shown, route
-    assert await _everything(shop) == before
+        assert f'"{path}"' not in pages, route
+    assert await _count_rows(shop) == before
 
 
 @pytest.mark.parametrize("role", MemberRole)
 async def test_objects_of_another_merchant_are_not_found(shop: Shop, role: MemberRole) -> None:
-    """All routes with ids, and all lists, as a member of another merchant."""
-    other = await shop.api.world.add_merchant()
-    person = await member(shop.api, role, "spy@other.test", other.merchant.id)
+    """Request all routes with ids and all lists as a member of another merchant."""
+    spy_merchant = await shop.api.world.add_merchant()
+    person = await member(shop.api, role, "spy@other.test", spy_merchant.merchant.id)
     token = await person.token()
-    before = await _everything(shop)
+    before = await _count_rows(shop)
     for (method, route), right in OWN.items():
         if (right is not None and right not in RIGHTS[role]) or route.endswith("sign-out"):
             continue
@@ -206,15 +208,15 @@ async def test_objects_of_another_merchant_are_not_found(shop: Shop, role: Membe
         answer = await (person.get(path) if method == "GET" else person.post(path, token, **fields))
         if "{" in route:
             assert answer.status == 404, route
-            assert _of_nothing(shop, words(answer)) == []
-        shown = answer.body.decode()
-        assert [mark for mark in shop.marks if mark in shown] == [], route
-    assert await _everything(shop) == before
+            assert _find_marks(shop, words(answer)) == []
+        body = answer.body.decode()
+        assert [mark for mark in shop.marks if mark in body] == [], route
+    assert await _count_rows(shop) == before
 
 
 async def test_a_search_does_not_find_data_of_another_merchant(shop: Shop) -> None:
-    other = await shop.api.world.add_merchant()
-    person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
+    spy_merchant = await shop.api.world.add_merchant()
+    person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", spy_merchant.merchant.id)
     [row] = await shop.api.world.rows(
         "SELECT p.checkout_id, s.reference FROM payment p JOIN session s ON s.id = p.session_id"
     )
@@ -228,34 +230,34 @@ async def test_a_search_does_not_find_data_of_another_merchant(shop: Shop) -> No
 
 
 async def test_a_search_cursor_of_another_merchant_is_treated_as_unknown(shop: Shop) -> None:
-    other = await shop.api.world.add_merchant()
-    person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", other.merchant.id)
+    spy_merchant = await shop.api.world.add_merchant()
+    person = await member(shop.api, MemberRole.FINANCE, "spy@other.test", spy_merchant.merchant.id)
     query = f"q=x&before={shop.ids['payment_id']}"
     assert "No payments" not in words(await person.get(f"/merchant/payments?{query}"))
-    known = await person.get(f"/merchant/payments?{query}")
+    foreign = await person.get(f"/merchant/payments?{query}")
     unknown = await person.get("/merchant/payments?q=x&before=pay_0000000000000000000001")
-    assert words(known) == words(unknown)
+    assert words(foreign) == words(unknown)
 
 
 async def test_a_form_needs_the_token_of_the_same_member(shop: Shop) -> None:
     person = await member(shop.api, MemberRole.FINANCE)
-    other = await member(shop.api, MemberRole.FINANCE, "other@shop.test")
+    colleague = await member(shop.api, MemberRole.FINANCE, "other@shop.test")
     developer = await member(shop.api)
-    before = await _everything(shop)
-    tokens = ["", "x", "\ud800".encode("utf-8", "surrogatepass").hex(), await other.token()]
+    before = await _count_rows(shop)
+    tokens = ["", "x", "\ud800".encode("utf-8", "surrogatepass").hex(), await colleague.token()]
     for (method, route), right in OWN.items():
         if method == "GET":
             continue
-        someone = person if right in {None, *RIGHTS[MemberRole.FINANCE]} else developer
+        sender = person if right in {None, *RIGHTS[MemberRole.FINANCE]} else developer
         for token in tokens:
-            answer = await someone.post(shop.path(route), token, amount="1.00", key=str(uuid4()))
+            answer = await sender.post(shop.path(route), token, amount="1.00", key=str(uuid4()))
             assert answer.status == 403, route
             assert "reload the page" in words(answer)
-    assert await _everything(shop) == before
+    assert await _count_rows(shop) == before
 
 
 @pytest.mark.parametrize(
-    "told",
+    "request_headers",
     [
         {"Sec-Fetch-Site": "cross-site"},
         {"Sec-Fetch-Site": "same-site"},
@@ -265,13 +267,13 @@ async def test_a_form_needs_the_token_of_the_same_member(shop: Shop) -> None:
     ],
 )
 async def test_a_cross_site_form_is_refused_even_with_a_valid_token(
-    shop: Shop, told: dict[str, str]
+    shop: Shop, request_headers: dict[str, str]
 ) -> None:
     people = {role: await member(shop.api, role) for role in MemberRole}
     stranger = Person(shop.api)
     visitors_token = form_token(await stranger.get(SIGN_IN))
     tokens = {role: await person.token() for role, person in people.items()}
-    before = await _everything(shop)
+    before = await _count_rows(shop)
     for (method, route), right in (OPEN | OWN).items():
         if method == "GET":
             continue
@@ -279,10 +281,10 @@ async def test_a_cross_site_form_is_refused_even_with_a_valid_token(
         person = stranger if role is None else people[role]
         token = visitors_token if role is None else tokens[role]
         fields = {"form_token": token, "amount": "1.00", "key": str(uuid4())}
-        answer = await person.send("POST", shop.path(route), data=fields, headers=told)
+        answer = await person.send("POST", shop.path(route), data=fields, headers=request_headers)
         assert answer.status == 403, route
         assert "reload the page" in words(answer), route
-    assert await _everything(shop) == before
+    assert await _count_rows(shop) == before
     assert (await people[MemberRole.FINANCE].get("/merchant/payments")).status == 200
 
 
@@ -290,11 +292,11 @@ async def test_a_cross_site_form_is_refused_even_with_a_valid_token(
 async def test_a_same_origin_form_is_accepted_even_if_its_origin_is_null(
     api: Api, origin: str
 ) -> None:
-    """Our pages have a no-referrer policy, for which browsers send `null`."""
+    """Browsers send `null` if a page has a no-referrer policy, as our pages do."""
     person = await member(api)
     fields = {"form_token": await person.token()}
-    told = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
-    answer = await person.send("POST", "/merchant/sign-out", data=fields, headers=told)
+    request_headers = {"Origin": origin, "Sec-Fetch-Site": "same-origin"}
+    answer = await person.send("POST", "/merchant/sign-out", data=fields, headers=request_headers)
     assert (answer.status, answer.headers["Location"]) == (303, SIGN_IN)
 
 
@@ -319,12 +321,12 @@ async def test_invalid_ids_return_a_not_found_page(shop: Shop) -> None:
             assert answer.headers["Content-Type"].startswith("text/html"), (route, wrong)
 
 
-def _of_nothing(shop: Shop, text: str) -> list[str]:
+def _find_marks(shop: Shop, text: str) -> list[str]:
     return [mark for mark in shop.marks if mark in text]
 
 
-async def _everything(shop: Shop) -> dict[str, int]:
-    """Count the rows that a form could change."""
+async def _count_rows(shop: Shop) -> dict[str, int]:
+    """Count the rows that a form can change, by kind."""
     queries = {
         "refunds": "SELECT count(*) AS n FROM refund",
         "revoked": "SELECT count(*) AS n FROM api_key WHERE revoked_at IS NOT NULL",

@@ -1,4 +1,4 @@
-"""Test keys, the webhook secret and test events, which developers manage in the portal."""
+"""Developers manage test keys, the webhook secret and test events in the portal."""
 
 import asyncio
 import re
@@ -28,20 +28,20 @@ async def test_a_test_key_is_shown_once_and_works_until_it_is_revoked(
     page = await developer.post("/merchant/keys", token, **fields)
     [key] = _KEY.findall(words(page))
     assert (await api.send("GET", "/v1/payments", headers=api.bearer(key))).status == 200
-    again = await developer.post("/merchant/keys", token, **fields)  # as when it is reloaded
+    again = await developer.post("/merchant/keys", token, **fields)  # as if the page was reloaded
     assert again.status == 409
     assert "A key has been created since you opened this page" in words(again)
-    listed = (await developer.get("/merchant/keys")).body.decode()
+    body = (await developer.get("/merchant/keys")).body.decode()
     public_id, secret = key.split("_")[2:4]
-    assert public_id in listed
-    assert secret not in again.body.decode() + listed
+    assert public_id in body
+    assert secret not in again.body.decode() + body
     assert await live_state(api.world) == before
     audit = str([dict(row) for row in await api.world.rows("SELECT * FROM audit")])
     captured = capsys.readouterr()
     assert secret not in audit + captured.out + captured.err
     assert (await developer.post(f"/merchant/keys/{public_id}/revoke")).status == 303
     revoked = await api.send("GET", "/v1/payments", headers=api.bearer(key))
-    assert revoked.status in {200, 401}  # the cache may still know it for a second
+    assert revoked.status in {200, 401}  # the key may be cached for a second
 
 
 async def test_parallel_submissions_create_a_single_key_and_a_single_secret(
@@ -57,7 +57,7 @@ async def test_parallel_submissions_create_a_single_key_and_a_single_secret(
     side = await find_test_merchant(api.world)
     for table in ("api_key", "callback_secret"):
         rows = await api.world.rows(f"SELECT FROM {table} WHERE merchant_id = $1", side)
-        assert len(rows) == 2, table  # with the first one
+        assert len(rows) == 2, table  # including the first key or secret
 
 
 async def test_the_number_of_keys_and_secret_rolls_is_limited(api: Api, developer: Person) -> None:
@@ -140,13 +140,13 @@ async def test_a_test_event_creates_a_payment_in_the_matching_status(
         "state": "pending",
     }
     again = await developer.post("/merchant/settings/test-event", **form)
-    assert again.headers["Location"] == location  # submitted twice
-    other = await developer.post(
+    assert again.headers["Location"] == location  # the form was submitted twice
+    conflict = await developer.post(
         "/merchant/settings/test-event",
         type="payment.failed" if event_type != "payment.failed" else "payment.completed",
         key=form["key"],
     )
-    assert other.status == 409
+    assert conflict.status == 409
     assert len(await api.world.rows("SELECT FROM event")) == 1
 
 

@@ -1,4 +1,4 @@
-"""Members' sessions: cookies that last twelve hours, are renewed, end, and are not stored."""
+"""Sessions of members: cookies expire after twelve hours, are renewed, and are not stored."""
 
 from payintent.http.pages.forms import SignInCookie
 from payintent.members.model import MemberRole
@@ -12,10 +12,10 @@ _HOUR_S = 3_600
 _PAGE = "/merchant/payments"
 
 
-async def _works(person: Person, **cookies: str) -> bool:
-    other = Person(person.api)
-    other.cookies = cookies or dict(person.cookies)
-    return (await other.get(_PAGE)).status == 200
+async def _has_access(person: Person, **cookies: str) -> bool:
+    browser = Person(person.api)
+    browser.cookies = cookies or dict(person.cookies)
+    return (await browser.get(_PAGE)).status == 200
 
 
 async def test_a_session_expires_after_twelve_hours_even_if_it_is_used(api: Api) -> None:
@@ -35,10 +35,12 @@ async def test_a_session_cookie_is_replaced_every_hour_with_a_short_overlap(api:
     await api.world.move_clock(_HOUR_S + 10)
     await person.get(_PAGE)
     assert person.cookies[SESSION] != first
-    assert await _works(person, **{SESSION: first})  # of a request that was under way
+    assert await _has_access(
+        person, **{SESSION: first}
+    )  # for a request that was in flight when the cookie changed
     await api.world.move_clock(_HOUR_S + 80)
-    assert not await _works(person, **{SESSION: first})
-    assert await _works(person)
+    assert not await _has_access(person, **{SESSION: first})
+    assert await _has_access(person)
 
 
 async def test_a_form_remains_valid_after_the_cookie_is_replaced(api: Api) -> None:
@@ -53,22 +55,22 @@ async def test_signing_out_ends_the_current_session_or_all_sessions(api: Api) ->
     people = [await member(api) for _ in range(3)]
     cookies = [dict(person.cookies) for person in people]
     await people[0].sign_out()
-    assert [await _works(people[0], **kept) for kept in cookies] == [False, True, True]
+    assert [await _has_access(people[0], **jar) for jar in cookies] == [False, True, True]
     await people[1].post("/merchant/sign-out", everywhere="1")
-    assert [await _works(people[0], **kept) for kept in cookies] == [False, False, False]
+    assert [await _has_access(people[0], **jar) for jar in cookies] == [False, False, False]
 
 
 async def test_a_member_has_at_most_ten_sessions(api: Api) -> None:
     people = [await member(api) for _ in range(11)]
-    assert [await _works(person) for person in people] == [False] + 10 * [True]
+    assert [await _has_access(person) for person in people] == [False] + 10 * [True]
 
 
 async def test_removing_a_member_ends_their_sessions_immediately(api: Api) -> None:
-    person, other = await member(api), await member(api, MemberRole.FINANCE)
+    person, colleague = await member(api), await member(api, MemberRole.FINANCE)
     email = "developer@shop.test"
     await api.world.perform(RemoveMember(merchant_id=api.world.merchant_id, email=email))
     assert (await person.get(_PAGE)).status == 303
-    assert (await other.get(_PAGE)).status == 200
+    assert (await colleague.get(_PAGE)).status == 200
 
 
 async def test_signing_in_replaces_an_existing_session_cookie(api: Api) -> None:

@@ -1,4 +1,4 @@
-"""The settings page: developers change test settings, and nobody changes live settings."""
+"""The settings page: developers can change test settings, and live settings are read-only."""
 
 import asyncio
 import html
@@ -32,7 +32,7 @@ from tests.support.world import Api, World
 
 _FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')
 _AREA = re.compile(r'<textarea[^>]*name="(\w+)"[^>]*>([^<]*)</textarea>')
-_ENTERED = {
+_VALUES = {
     "callback_url": "http://127.0.0.1:9/hooks",
     "return_url": "http://shop.test/back",
     "allowed_origins": "http://shop.test\nhttps://www.shop.test",
@@ -45,7 +45,7 @@ _KEY = re.compile(r"sk_\w+")
 
 @fixture
 async def developer(api: Api) -> Person:
-    """A developer in test mode."""
+    """A developer who has selected the test side."""
     person = await member(api)
     assert (await person.post("/merchant/side", side="test")).status == 200
     return person
@@ -68,7 +68,7 @@ async def live_state(world: World) -> object:
 
 
 async def read_fields(person: Person, path: str = "/merchant/settings") -> dict[str, str]:
-    """Return the data that a browser would send for all forms of a page."""
+    """Return the fields that a browser would send for all forms of a page."""
     body = (await person.get(path)).body.decode()
     pairs = _FIELD.findall(body) + _AREA.findall(body)
     return {name: html.unescape(value) for name, value in pairs if name != "form_token"}
@@ -84,7 +84,7 @@ async def test_a_developer_can_change_the_test_side_but_not_the_live_side(
     api: Api, developer: Person
 ) -> None:
     world, before = api.world, await live_state(api.world)
-    assert await save(developer, await read_fields(developer), **_ENTERED) == (
+    assert await save(developer, await read_fields(developer), **_VALUES) == (
         "/merchant/settings?saved=1"
     )
     assert "The settings have been saved." in words(
@@ -94,7 +94,7 @@ async def test_a_developer_can_change_the_test_side_but_not_the_live_side(
         "SELECT callback_url, return_url, allowed_origins, logo_url, accent_colour "
         "FROM merchant WHERE NOT livemode"
     )
-    assert dict(row) == _ENTERED | {
+    assert dict(row) == _VALUES | {
         "allowed_origins": ["http://shop.test", "https://www.shop.test"],
         "accent_colour": "#0b5bd3",
     }
@@ -105,10 +105,10 @@ async def test_a_developer_can_change_the_test_side_but_not_the_live_side(
         {"who": who, "why": "in the merchant portal", "action": action, "merchant_id": side}
         for action in ("merchant.profile", "merchant.set-callback-url")
     ]
-    cleared = dict.fromkeys(_ENTERED, "")
+    cleared = dict.fromkeys(_VALUES, "")
     await save(developer, await read_fields(developer), **cleared)
     fields = await read_fields(developer)
-    assert {fields[name] for name in _ENTERED} == {""}
+    assert {fields[name] for name in _VALUES} == {""}
 
 
 async def test_nothing_is_written_if_nothing_was_changed(api: Api, developer: Person) -> None:
@@ -140,12 +140,12 @@ async def test_an_invalid_value_is_rejected_and_kept_in_the_form(
 ) -> None:
     before = await api.world.rows("SELECT * FROM merchant ORDER BY id")
     fields = await read_fields(developer)
-    others = {"return_url": "http://shop.test/kept", name: value}
-    answer = await developer.post("/merchant/settings/save", **(fields | others))
+    changes = {"return_url": "http://shop.test/kept", name: value}
+    answer = await developer.post("/merchant/settings/save", **(fields | changes))
     assert answer.status == 400
     assert message in words(answer)
     body = html.unescape(answer.body.decode())
-    assert all(text in body for text in others["return_url"].split() + value.split())
+    assert all(text in body for text in changes["return_url"].split() + value.split())
     assert await api.world.rows("SELECT * FROM merchant ORDER BY id") == before
 
 
@@ -164,7 +164,7 @@ async def test_an_invalid_value_is_rejected_and_kept_in_the_form(
 async def test_callback_urls_of_the_operators_network_are_rejected_in_production(
     api: Api, developer: Person, settings: Settings, url: str, message: str
 ) -> None:
-    """Private and unknown names are rejected alike, so that names cannot be probed."""
+    """The error does not reveal whether a host name exists."""
     del developer
     allowed = {"sandbox": False, "webhook_networks": "127.0.0.0/8,10.0.0.0/8,::1"}
     context = replace(
@@ -283,7 +283,7 @@ async def test_the_live_side_is_read_only_and_refuses_every_form(
         "SELECT public_id FROM api_key WHERE merchant_id = $1", world.merchant_id
     )
     for path, fields in {
-        "/merchant/settings/save": _ENTERED | {"opened_callback_url": "http://127.0.0.1:9/live"},
+        "/merchant/settings/save": _VALUES | {"opened_callback_url": "http://127.0.0.1:9/live"},
         "/merchant/settings/secret": {"newest_secret": str(secret["id"]), "overlap_hours": "0"},
         "/merchant/settings/test-event": {"type": "payment.completed", "key": str(uuid4())},
         "/merchant/keys": {"name": "x", "newest_key": key["public_id"]},
@@ -329,23 +329,25 @@ async def test_finance_and_other_merchants_cannot_change_the_test_side(
     page = await finance.get("/merchant/settings")
     assert "A member with the developer role can change these settings." in words(page)
     assert "/merchant/settings/" not in page.body.decode()
-    other = await api.world.add_merchant()
-    spy = await member(api, email="spy@other.test", merchant_id=other.merchant.id)
+    spy_merchant = await api.world.add_merchant()
+    spy = await member(api, email="spy@other.test", merchant_id=spy_merchant.merchant.id)
     await spy.post("/merchant/side", side="test")
-    ours = await _test_merchants_state(api)
+    ours = await _read_test_state(api)
     keys = await read_fields(developer, "/merchant/keys")
     fields = await read_fields(developer) | {"overlap_hours": "0", "type": "payment.completed"}
     for path in ("settings/save", "settings/secret", "settings/test-event", "keys"):
-        answer = await finance.post(f"/merchant/{path}", **(fields | keys | _ENTERED))
+        answer = await finance.post(f"/merchant/{path}", **(fields | keys | _VALUES))
         assert answer.status == 403, path
         answer = await spy.post(
             f"/merchant/{path}", **(fields | keys | {"merchant_id": str(api.world.merchant_id)})
         )
-        assert answer.status in {303, 409}, path  # with ids of ours: at most theirs is saved
-    assert await _test_merchants_state(api) == ours
+        assert answer.status in {303, 409}, (
+            path
+        )  # if the spy sends our ids, at most the spy's own settings are saved
+    assert await _read_test_state(api) == ours
 
 
-async def _test_merchants_state(api: Api) -> object:
+async def _read_test_state(api: Api) -> object:
     queries = (
         "SELECT * FROM merchant WHERE live_merchant = $1",
         """

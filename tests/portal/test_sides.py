@@ -1,4 +1,4 @@
-"""The switch between live and test mode: neither shows or changes data of the other."""
+"""The switch between the live and the test side, whose data is isolated."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -23,7 +23,7 @@ _BANNER = "Test side. This is test data. No money moves."
 
 
 async def switch(person: Person, side: str, **fields: str) -> str:
-    """Press a button of the switch, and return the URL to which it leads."""
+    """Select a side, and return the URL of the redirect."""
     answer = await person.post("/merchant/side", side=side, **fields)
     assert answer.status == 303, words(answer)
     return answer.headers["Location"]
@@ -35,8 +35,8 @@ async def test_api(api: Api) -> AsyncIterator[Api]:
         yield side
 
 
-async def _ids(api: Api) -> dict[str, str]:
-    """Create one of each object in a mode, and return the ids."""
+async def _create_objects(api: Api) -> dict[str, str]:
+    """Create an object of each kind, and return the ids."""
     world = api.world
     payment = await paid(api, payer_uid=f"buyer-of-{world.merchant_id}")
     [event] = await world.rows("SELECT id FROM event WHERE merchant_id = $1", world.merchant_id)
@@ -54,20 +54,20 @@ async def _ids(api: Api) -> dict[str, str]:
 async def test_pages_show_only_data_of_the_selected_side(
     api: Api, test_api: Api, role: MemberRole
 ) -> None:
-    ids = {"live": await _ids(api), "test": await _ids(test_api)}
+    ids = {"live": await _create_objects(api), "test": await _create_objects(test_api)}
     person = await member(api, role)
-    for side, other in (("test", "live"), ("live", "test")):
+    for side, other_side in (("test", "live"), ("live", "test")):
         await switch(person, side)
-        shown = ""
+        pages = ""
         for path in _paths(ids[side]):
             page = await person.get(path)
             assert (_BANNER in words(page)) == (side == "test" and page.status == 200), path
-            shown += page.body.decode(errors="replace")
-        foreign = {name: value for name, value in ids[other].items() if value in shown}
-        own = {name for name, value in ids[side].items() if value in shown}
+            pages += page.body.decode(errors="replace")
+        foreign = {name: value for name, value in ids[other_side].items() if value in pages}
+        own = {name for name, value in ids[side].items() if value in pages}
         assert foreign == {}
         assert own >= {"payment_id", "event_id", "link_id"}
-        for path in _paths(ids[other]):
+        for path in _paths(ids[other_side]):
             if path not in _paths(ids[side]):
                 assert (await person.get(path)).status in {403, 404}, path
 
@@ -88,7 +88,7 @@ async def test_switching_sides_leads_to_the_list_of_the_current_page(
     api: Api, test_api: Api
 ) -> None:
     person = await member(api)
-    event_id = (await _ids(api))["event_id"]
+    event_id = (await _create_objects(api))["event_id"]
     page = (await person.get(f"/merchant/events/{event_id}")).body.decode()
     assert 'name="page" value="/merchant/events"' in page
     assert await switch(person, "test", page="/merchant/events") == "/merchant/events"
@@ -124,21 +124,21 @@ async def test_the_selected_side_is_kept_when_the_cookie_is_replaced(
 async def test_a_form_of_the_other_side_is_rejected_with_an_explanation(
     api: Api, test_api: Api
 ) -> None:
-    ids = {"live": await _ids(api), "test": await _ids(test_api)}
+    ids = {"live": await _create_objects(api), "test": await _create_objects(test_api)}
     person = await member(api)
     tokens = {}
     for side in ("test", "live"):
         await switch(person, side)
         tokens[side] = await person.token()
     before = await _state(api.world)
-    for side, other in (("test", "live"), ("live", "test")):
+    for side, other_side in (("test", "live"), ("live", "test")):
         await switch(person, side)
         for path in (
             f"/merchant/keys/{ids[side]['public_id']}/revoke",
-            f"/merchant/keys/{ids[other]['public_id']}/revoke",
+            f"/merchant/keys/{ids[other_side]['public_id']}/revoke",
             f"/merchant/events/{ids[side]['event_id']}/replay",
         ):
-            answer = await person.post(path, tokens[other])
+            answer = await person.post(path, tokens[other_side])
             assert answer.status == 409, path
             assert f"You have switched to the {side} side" in words(answer)
     assert await _state(api.world) == before
@@ -177,7 +177,7 @@ async def test_a_developers_first_switch_creates_the_test_side_and_shows_its_sec
     [secret] = [word for word in words(page).split() if word.startswith("whsec_")]
     answer = await api.send("GET", "/v1/payments", headers=api.bearer(key))
     assert answer.json["data"] == []
-    again = await person.post("/merchant/side", token, side="test")  # as when it is reloaded
+    again = await person.post("/merchant/side", token, side="test")  # as if the page was reloaded
     assert again.status == 303
     assert await switch(colleague, "test") == "/merchant/overview"
     [row] = await api.world.rows("SELECT count(*) AS n FROM merchant WHERE NOT livemode")
@@ -186,9 +186,9 @@ async def test_a_developers_first_switch_creates_the_test_side_and_shows_its_sec
     assert [entry["who"] for entry in entries] == [
         f"merchant:{api.world.merchant_id}:developer@shop.test"
     ]
-    seen = str([list(entry.values()) for entry in entries]) + "".join(capsys.readouterr())
-    assert key not in seen
-    assert secret not in seen
+    logged = str([list(entry.values()) for entry in entries]) + "".join(capsys.readouterr())
+    assert key not in logged
+    assert secret not in logged
 
 
 async def test_finance_can_view_a_test_side_but_cannot_create_it(api: Api) -> None:
@@ -231,11 +231,11 @@ async def test_an_invalid_side_is_rejected(api: Api, side: str) -> None:
 async def test_finance_can_refund_a_test_payment_only_on_the_test_side(
     api: Api, test_api: Api
 ) -> None:
-    payment_id = (await _ids(test_api))["payment_id"]
+    payment_id = (await _create_objects(test_api))["payment_id"]
     finance = await member(api, MemberRole.FINANCE)
     path = f"/merchant/payments/{payment_id}/refunds"
     fields = {"amount": "1.00", "key": str(uuid4())}
-    assert (await finance.post(path, **fields)).status == 404  # on the live side
+    assert (await finance.post(path, **fields)).status == 404  # the live side is selected
     await switch(finance, "test")
     assert (await finance.post(path, **fields)).status == 303
     [refund] = await api.world.rows("SELECT merchant_id, requested_by FROM refund")

@@ -1,4 +1,4 @@
-"""Sign-in with an invitation, a passkey and a session, and all forbidden ways to sign in."""
+"""Sign-in with an invitation or a passkey, and rejected attempts to sign in."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ async def person(api: Api) -> Person:
     return person
 
 
-async def _fails(person: Person, credential: str, token: str | None = None) -> None:
+async def _check_refused(person: Person, credential: str, token: str | None = None) -> None:
     token = token or form_token(await person.get(SIGN_IN))
     answer = await person.send_sign_in(credential, token)
     assert answer.status == 403
@@ -56,11 +56,11 @@ async def test_an_invited_member_adds_a_passkey_and_signs_in_with_it(api: Api) -
 async def test_a_link_works_only_once_even_if_used_concurrently(api: Api) -> None:
     link = await invite(api)
     people = [Person(api) for _ in range(4)]
-    for someone in people:
-        await someone.get(SIGN_IN)
-    answers = await asyncio.gather(*(someone.follow_link(link) for someone in people))
+    for person in people:
+        await person.get(SIGN_IN)
+    answers = await asyncio.gather(*(person.follow_link(link) for person in people))
     assert sorted(answer.status for answer in answers) == [303, 403, 403, 403]
-    assert sum(someone.is_signed_in for someone in people) == 1
+    assert sum(person.is_signed_in for person in people) == 1
     assert (await Person(api).follow_link(link)).status == 403
 
 
@@ -97,20 +97,22 @@ async def test_a_removed_member_cannot_sign_in_by_link_or_passkey(person: Person
     assert (await person.sign_in()).status == 403
 
 
-#: What a browser says that is no proof of this person here.
-_LIES: dict[str, dict[str, Any]] = {
+#: Changes that make the browser's statement about a sign-in invalid.
+_INVALID_CLAIMS: dict[str, dict[str, Any]] = {
     "another site": {"origin": "http://pay.test.evil.example"},
     "another port": {"origin": "http://pay.test:81"},
     "another scheme": {"origin": "https://pay.test"},
     "a frame of another site": {"crossOrigin": True},
     "a registration": {"type": "webauthn.create"},
-    "no challenge of ours": {"challenge": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
+    "an unknown challenge": {"challenge": "AAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAAA"},
 }
 
 
-@pytest.mark.parametrize("lie", _LIES)
-async def test_a_passkey_response_for_another_context_is_rejected(person: Person, lie: str) -> None:
-    assert (await person.sign_in(**_LIES[lie])).status == 403
+@pytest.mark.parametrize("claim", _INVALID_CLAIMS)
+async def test_a_passkey_response_for_another_context_is_rejected(
+    person: Person, claim: str
+) -> None:
+    assert (await person.sign_in(**_INVALID_CLAIMS[claim])).status == 403
     assert not person.is_signed_in
     assert (await person.sign_in()).status == 303
 
@@ -144,25 +146,25 @@ async def test_a_cloned_passkey_is_rejected_by_its_signature_counter(
 
 
 async def test_a_passkey_response_cannot_be_replayed(person: Person) -> None:
-    """Not even in the same browser, with its earlier cookie."""
+    """A replay fails even in the same browser with its earlier cookies."""
     token = form_token(await person.get(SIGN_IN))
     before = dict(person.cookies)
     credential = person.key.sign_in(await person.challenge())
     assert (await person.send_sign_in(credential, token)).status == 303
     person.cookies = before
-    await _fails(person, credential, token)
+    await _check_refused(person, credential, token)
 
 
 async def test_a_challenge_of_another_browser_is_rejected(person: Person) -> None:
-    other = Person(person.api)
-    await other.get(SIGN_IN)
-    await _fails(person, person.key.sign_in(await other.challenge()))
+    stranger = Person(person.api)
+    await stranger.get(SIGN_IN)
+    await _check_refused(person, person.key.sign_in(await stranger.challenge()))
 
 
 async def test_a_challenge_to_add_a_passkey_cannot_be_used_to_sign_in(person: Person) -> None:
-    other = await member(person.api, MemberRole.FINANCE)
-    options = (await other.get("/merchant/passkeys/options")).json
-    await _fails(person, person.key.sign_in(options))
+    colleague = await member(person.api, MemberRole.FINANCE)
+    options = (await colleague.get("/merchant/passkeys/options")).json
+    await _check_refused(person, person.key.sign_in(options))
 
 
 async def test_a_challenge_expires_after_ten_minutes(person: Person) -> None:
@@ -176,11 +178,11 @@ async def test_a_challenge_expires_after_ten_minutes(person: Person) -> None:
 
 
 async def test_a_signature_of_another_key_is_rejected(person: Person) -> None:
-    other = await member(person.api, MemberRole.FINANCE)
-    other.key.credential_id = person.key.credential_id
-    other.key.user = person.key.user
-    await other.sign_out()
-    assert (await other.sign_in()).status == 403
+    attacker = await member(person.api, MemberRole.FINANCE)
+    attacker.key.credential_id = person.key.credential_id
+    attacker.key.user = person.key.user
+    await attacker.sign_out()
+    assert (await attacker.sign_in()).status == 403
 
 
 async def test_a_passkey_response_must_name_its_member(person: Person) -> None:
@@ -188,7 +190,7 @@ async def test_a_passkey_response_must_name_its_member(person: Person) -> None:
     assert (await person.sign_in()).status == 403
 
 
-_GARBAGE: list[Callable[[str], str]] = [
+_CORRUPTIONS: list[Callable[[str], str]] = [
     lambda _: "",
     lambda _: "{}",
     lambda _: "[]",
@@ -207,19 +209,21 @@ _GARBAGE: list[Callable[[str], str]] = [
 
 async def test_malformed_passkey_responses_are_rejected(person: Person) -> None:
     token = form_token(await person.get(SIGN_IN))
-    good = person.key.sign_in(await person.challenge())
-    for spoil in _GARBAGE:
-        await _fails(person, spoil(good), token)
-    for spoil in _GARBAGE[:7]:
-        other = await member(person.api, email="other@shop.test")
-        spoilt = spoil(other.key.register((await other.get("/merchant/passkeys/options")).json))
-        assert (await other.post("/merchant/passkeys", credential=spoilt)).status == 400
+    valid = person.key.sign_in(await person.challenge())
+    for corrupt in _CORRUPTIONS:
+        await _check_refused(person, corrupt(valid), token)
+    for corrupt in _CORRUPTIONS[:7]:
+        colleague = await member(person.api, email="other@shop.test")
+        credential = corrupt(
+            colleague.key.register((await colleague.get("/merchant/passkeys/options")).json)
+        )
+        assert (await colleague.post("/merchant/passkeys", credential=credential)).status == 400
 
 
 async def test_the_sign_in_page_does_not_reveal_members_or_passkeys(
     person: Person, api: Api
 ) -> None:
-    """The page is the same whether or not a member has a passkey, so nobody can be probed."""
+    """The page is identical if a member has a passkey and if not."""
     await person.get(SIGN_IN)
     options = await person.challenge()
     assert set(options) <= {"challenge", "rpId", "userVerification", "timeout"}
