@@ -1,4 +1,4 @@
-"""The ECPay adapter, with its counterpart or with a server that returns given responses."""
+"""The ECPay adapter, with the emulator or with a server that returns scripted responses."""
 
 import asyncio
 import json
@@ -72,7 +72,7 @@ class Stage:
         return created
 
     async def brought(self, **changes: Any) -> GatewaySessionRef:
-        """Open a session, and submit its order as the buyer."""
+        """Create a session, and submit its order as the buyer."""
         request = self.request(**changes)
         created = await self.created(request)
         page = await self.buyer.bring(created.next_action["redirect"]["fields"])
@@ -174,7 +174,7 @@ class Script:
     acted: bytes = b""
     status: int = 200
     acts: list[dict[str, str]] | None = None
-    hold: asyncio.Event | None = None  # questions wait for it
+    hold: asyncio.Event | None = None  # responses are delayed until it is set
 
     async def answer(self, request: web.Request) -> web.Response:
         asked = dict(parse_qsl((await request.read()).decode(), keep_blank_values=True))

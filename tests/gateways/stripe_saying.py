@@ -1,4 +1,4 @@
-"""A fake Stripe that returns given responses in order, and records its requests."""
+"""A fake Stripe that returns prepared responses in order, and records the requests."""
 
 import json
 from collections.abc import AsyncGenerator
@@ -30,7 +30,7 @@ class Asked:
     method: str
     path: str
     headers: dict[str, str]
-    form: dict[str, str]  # of the body or, in a question, of the query
+    form: dict[str, str]  # of the body or, if it is empty, of the query
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""The limits of a method's total, set by operators and gateways, and violations of them."""
+"""Amount limits of payment methods, set by operators and gateways."""
 
 from decimal import Decimal
 

@@ -258,7 +258,7 @@ async def test_a_response_that_does_not_match_the_session_is_unknown(
     async with scripted(Script(trade_of(session, **changes))) as account:
         answer = await stage.gateway.inquire(account, session)
     assert isinstance(answer, OutcomeUnknown)
-    # It is signed, so it is no outage; but what could be cut elsewhere is not verified.
+    # A signed response is not an outage, but an ambiguous form cannot be verified.
     assert answer.has_responded == ("ItemName" not in changes)
 
 
@@ -339,7 +339,8 @@ async def test_a_payment_that_is_marked_as_simulated_is_not_captured(stage: Stag
     for flag in ("", "2", None):
         assert reported(stage, SimulatePaid=flag) == reported(stage)
     assert reported(stage, SimulatePaid="1") is None
-    assert reported(stage, SimulatePaid=None, simulatepaid="1") is None  # the same to the hash
+    # The hash ignores the case of names.
+    assert reported(stage, SimulatePaid=None, simulatepaid="1") is None
 
 
 @pytest.mark.parametrize("code", ["2", "10100073", "10300028"])

@@ -1,4 +1,4 @@
-"""CheckMacValue matches published values, in every implementation, and covers all fields."""
+"""CheckMacValue matches the published values and covers all fields."""
 
 from urllib.parse import urlencode
 
@@ -15,7 +15,7 @@ from tests.sandbox.ecpay.test_orders import PUBLISHED, PUBLISHED_MAC
 KEY, IV = ACCOUNT.hash_key, ACCOUNT.hash_iv
 HERE = account_at("http://nowhere.test")
 
-#: Published with ECPay's own guide to its API.
+#: Published in ECPay's API guide.
 VECTORS = {
     "291CBA324D31FB5A4BBBFDF2CFE5D32598524753AFD4959C3BF590C5B2F57FB2": {
         "MerchantID": "3002607",
@@ -48,7 +48,7 @@ VECTORS = {
 }
 names = st.from_regex(r"[0-9A-Za-z_]{1,8}", fullmatch=True)
 forms = st.dictionaries(names, st.text(max_size=12), min_size=1, max_size=6).filter(
-    # Which of two names comes first that differ in their case alone, nobody says.
+    # The order of names that differ only in case is not documented.
     lambda form: len({name.lower() for name in form}) == len(form)
 )
 
@@ -93,7 +93,7 @@ def test_a_value_that_could_be_split_into_two_fields_is_refused() -> None:
     told = signed({"RtnCode": "1", "RtnMsg": "ok", "SimulatePaid": "1"})
     value = told["CheckMacValue"]
     forged = {"RtnCode": "1", "RtnMsg": "ok&SimulatePaid=1", "CheckMacValue": value}
-    assert mac(forged) == value  # so it is signed
+    assert mac(forged) == value  # so the signature is valid
     with pytest.raises(ValueError, match="ambiguous"):
         verify_form(HERE, urlencode(forged).encode())
 

@@ -1,4 +1,4 @@
-"""ECPay's official library verifies our orders, and its orders are accepted."""
+"""ECPay's official library accepts our orders, and the emulator accepts its orders."""
 
 import json
 import re
@@ -14,7 +14,7 @@ from tests.sandbox.ecpay.running import ACCOUNT, running_ecpay
 from tests.support.node import node
 from tools.openapi.install import FOLDER
 
-#: Builds an order by the library, which checks every parameter by ECPay's own rules.
+#: Builds an order with the library, which validates every parameter.
 _SCRIPT = """
 const lines = console.log; console.log = () => {};
 const library = require(process.argv[1]);

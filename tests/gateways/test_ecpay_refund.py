@@ -1,4 +1,4 @@
-"""ECPay refunds: the action fits the card's closing status, and is never repeated."""
+"""ECPay refunds: the action depends on the closing status, and is never repeated."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Generator
@@ -222,7 +222,7 @@ async def test_a_refund_is_identified_by_the_total_refunded_amount(stage: Stage)
     first = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
     assert isinstance(first, RefundReport)
     assert await stands(PART, first.reference) is DONE
-    assert await stands(PART) is None  # this one, or another of the same amount
+    assert await stands(PART) is None  # ambiguous: an earlier refund has the same amount
     assert await stands(PART + DOLLAR) is ABSENT
     assert await refunded(stage, session, capture, WHOLE - PART) is DONE
     assert await stands(WHOLE - PART) is DONE
@@ -264,7 +264,7 @@ async def asked_of(
         (detail("已授權", close_data=None), "N", "CR"),
         (detail("To be captured", ("To be captured", 1590)), "EN", "R"),
         (detail("Captured", ("Captured", 1590), clsamt=1590), "R", "R"),
-        # The overall word is about the last action; the closing is what counts.
+        # The overall status is about the last action, so the closing status decides.
         (detail("已關帳", ("要關帳", 1590)), "EN", "R"),
         (detail("已關帳", ("操作取消", 1590)), "N", "CR"),
         (detail("Operation canceled", ("Operation canceled", 1590)), "N", "CR"),
@@ -334,8 +334,8 @@ async def test_a_withdrawn_refund_is_not_counted(stage: Stage) -> None:
 @pytest.mark.parametrize(
     ("said", "outcome"),
     [
-        (detail("已授權"), OutcomeUnknown),  # the giving up itself
-        (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawing before it
+        (detail("已授權"), OutcomeUnknown),  # the cancellation, which refunds the payment
+        (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawal before it
     ],
 )
 async def test_an_action_without_a_clear_response_is_unknown_if_it_may_have_refunded(

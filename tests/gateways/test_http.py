@@ -102,7 +102,7 @@ async def test_a_refused_connection_is_reported_as_not_contacted_without_the_url
 
 
 async def test_a_timeout_is_unknown(http: GatewayHttpClient) -> None:
-    with socket.create_server(("127.0.0.1", 0)) as listener:  # accepts and never answers
+    with socket.create_server(("127.0.0.1", 0)) as listener:  # it never responds
         begun = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
         answer = await http.request("GET", url, headers={})

@@ -1,4 +1,4 @@
-"""A payment with an installed package's gateway, found by its entry point."""
+"""A payment with the gateway of an installed package, found by its entry point."""
 
 import sys
 from collections.abc import Iterator
@@ -28,7 +28,7 @@ _CARD = "4242424242424242"
 
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    """Add the package in docs/contribute/add-a-gateway.md to this process's path."""
+    """Add the package in docs/contribute/add-a-gateway.md to the import path."""
     monkeypatch.syspath_prepend(str(lay_out_example(tmp_path)))
     invalidate_caches()
     yield
@@ -66,7 +66,7 @@ async def test_a_buyer_pays_with_the_gateway_of_an_installed_package(settings: S
                 found = await _send(client, "GET", f"{base}/payments/{made['id']}", headers=headers)
                 return found["status"] == "PAID"
 
-            await wait_until(status, "the gateway's callback makes it PAID")
+            await wait_until(status, "the callback of the gateway makes the payment PAID")
             app.on_stop()
 
 

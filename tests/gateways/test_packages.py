@@ -1,4 +1,4 @@
-"""Gateways of other packages are found by entry points, or rejected with the package's name."""
+"""Gateways of installed packages are found by entry points, or refused by name."""
 
 import sys
 from collections.abc import Iterator
@@ -41,7 +41,7 @@ def failing(http):
 
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
-    """A folder of installed packages, with a module of adapters for gateways."""
+    """A folder of installed packages, with a module of gateway adapters."""
     (tmp_path / "acme_gateways.py").write_text(WHOLE)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     yield tmp_path

@@ -198,7 +198,7 @@ async def test_a_creation_that_timed_out_is_found_by_our_session_id(
 ) -> None:
     hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
     patient = GatewayHttpClient(timeout_s=5, response_bytes_max=1_000)
-    with running_simulator(scale=100) as url:  # it hangs for 0.35 s
+    with running_simulator(scale=100) as url:  # the response takes 0.35 s
         account = account_at(url)
         body = json.dumps([{"match": {}, "action": "hang35s"}]).encode()
         await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
@@ -367,7 +367,7 @@ async def test_an_invalid_or_contradictory_response_is_unknown(
         for ask in (gateway.inquire, gateway.close_session):
             answer = await ask(account_at(url), session)
             assert isinstance(answer, OutcomeUnknown)
-            # Readable, though it contradicts itself: the gateway is there.
+            # A readable response shows that the gateway is up, even if it contradicts itself.
             assert answer.has_responded == (changes in ({"status": "paid"}, {"capture": CAPTURED}))
 
 
@@ -651,7 +651,7 @@ async def test_a_refund_that_timed_out_is_found_by_our_refund_id(
 ) -> None:
     hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
     patient = GatewayHttpClient(timeout_s=10, response_bytes_max=1_000)
-    with running_simulator(scale=10) as url:  # it hangs for 3.5 s
+    with running_simulator(scale=10) as url:  # the response takes 3.5 s
         account, gateway = account_at(url), SimulatorGateway(patient)
         created = await opened(gateway, account, request_)
         page = created.next_action["redirect"]["url"]

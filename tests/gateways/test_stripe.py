@@ -111,7 +111,7 @@ def test_delayed_payment_methods_are_excluded() -> None:
     [[literals, _]] = map(get_args, get_args(excluded))
     known = set(get_args(literals))
     assert set(DELAYED_METHODS) <= known
-    # By the published table of payment methods, these notify of success or failure days later.
+    # According to Stripe's table of payment methods, these succeed or fail days later.
     debits = {"acss_debit", "au_becs_debit", "bacs_debit", "nz_bank_account", "payto", "sepa_debit"}
     slips = {"boleto", "konbini", "multibanco", "oxxo"}
     transfers = {"customer_balance", "sofort", "us_bank_account"}
@@ -157,7 +157,7 @@ async def test_a_missing_permission_is_not_mistaken_for_throttling(
         assert isinstance(outcome, OutcomeUnknown)
         assert not outcome.is_throttled
         assert outcome.detail == "status 403: invalid_request_error"
-    stripe.say(b"<html>", 403)  # whoever is in front of Stripe
+    stripe.say(b"<html>", 403)  # from a proxy in front of Stripe
     outcome = await gateway.inquire(stripe.account, ref(order()))
     assert isinstance(outcome, OutcomeUnknown)
     assert outcome.is_throttled
@@ -192,10 +192,10 @@ async def test_the_buyer_receives_the_parameters_of_the_payment_element(
     [
         ("USD", 2_550, 2_550),
         ("THB", 159_000, 159_000),
-        ("TWD", 100_050, 100_050),  # cents in charges, though it is paid out in whole dollars
+        ("TWD", 100_050, 100_050),  # charged in cents, although payouts are in whole dollars
         ("IDR", 1_500_000_050, 1_500_000_050),
         ("PHP", 99, 99),
-        ("JPY", 500, 500),  # zero-decimal: 500 are 500 yen
+        ("JPY", 500, 500),  # zero-decimal: 500 is 500 yen
     ],
 )
 async def test_amounts_are_sent_and_parsed_in_the_smallest_unit_that_stripe_uses(
@@ -357,7 +357,8 @@ async def test_a_reference_is_escaped_in_the_url_path(
     stripe.refuse(404, code="resource_missing")
     absent = await gateway.inquire(stripe.account, ref(order(), "../charges?x=1"))
     assert absent == SessionReport(state=GatewaySessionState.ABSENT)
-    assert stripe.asked[0].path == "/v1/payment_intents/../charges?x=1"  # as decoded: one segment
+    # This is the decoded path; the reference is sent as a single segment.
+    assert stripe.asked[0].path == "/v1/payment_intents/../charges?x=1"
     assert stripe.asked[0].form == {}
 
 
@@ -367,7 +368,7 @@ async def test_an_unanswered_creation_is_repeated_unchanged_and_then_inquired(
     request = order()
     stripe.say(b"lost", 500)
     await gateway.create_session(stripe.account, request)
-    stripe.say(intent(request))  # as it was at first, for Stripe replays the first answer
+    stripe.say(intent(request))  # Stripe replays the first response
     stripe.say(intent(request, status="succeeded"))
     report = await gateway.inquire(stripe.account, ref(request, None))
     assert isinstance(report, SessionReport)
@@ -408,7 +409,7 @@ async def test_a_session_is_absent_if_the_repeated_creation_is_refused(
     stripe.refuse(400, code="amount_too_small")
     absent = await gateway.inquire(stripe.account, ref(order(), None))
     assert absent == SessionReport(state=GatewaySessionState.ABSENT)
-    stripe.refuse(401)  # the key is another one now: it says nothing of what was
+    stripe.refuse(401)  # a changed API key proves nothing about the first request
     assert isinstance(await gateway.inquire(stripe.account, ref(order(), None)), OutcomeUnknown)
 
 
@@ -481,7 +482,7 @@ async def test_the_search_for_a_refund_is_limited(
         stripe.say(page(refund(None), more=True))
     endless = OutcomeUnknown(detail="too many refunds to search", has_responded=True)
     assert await gateway.inquire_refund(stripe.account, wanted()) == endless
-    stripe.say(page(more=True))  # nothing to go on from
+    stripe.say(page(more=True))  # an empty page has no cursor
     absent = await gateway.inquire_refund(stripe.account, wanted())
     assert absent == RefundReport(state=GatewayRefundState.ABSENT)
 

@@ -1,4 +1,4 @@
-"""Stripe's balance transactions: their classification and their pages."""
+"""Stripe balance transactions: classification and pagination."""
 
 from collections.abc import AsyncGenerator
 from datetime import UTC, datetime, timedelta

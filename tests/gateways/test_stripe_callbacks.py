@@ -1,4 +1,4 @@
-"""Stripe's events are verified as in Stripe's library, and parsed in every API version."""
+"""Stripe events are verified like in the official library, and parsed in every API version."""
 
 import json
 from datetime import UTC, datetime
@@ -189,7 +189,7 @@ def test_every_refund_event_reports_the_refund_status(gateway: StripeGateway, ki
     )
     at_stripe = outside(
         state=GatewayRefundState.DECLINED, detail="expired_or_canceled_card"
-    )  # it counts if the id is another installation's
+    )  # used if the id belongs to a different installation
     assert read(gateway, kind, said) == VerifiedCallback(
         id="evt_1", refund_id=refund_id, refund=report, outside_refund=at_stripe
     )
@@ -269,7 +269,7 @@ def test_a_dispute_is_parsed_with_its_state_amount_reason_and_deadline(
     report = DisputeReport(
         reference="du_1",
         capture="pi_1",
-        state=DISPUTES.get(status, DisputeState.OPEN),  # an operator looks at what is new
+        state=DISPUTES.get(status, DisputeState.OPEN),  # so that operators review it
         amount_minor=50_000,
         currency="THB",
         reason="fraudulent",
@@ -283,7 +283,7 @@ def test_a_dispute_is_parsed_with_its_state_amount_reason_and_deadline(
 @pytest.mark.parametrize(
     "said",
     [
-        dispute(due_by=0),  # the bank takes no answer
+        dispute(due_by=0),  # the bank does not accept a response
         dispute(due_by=None),
         dispute(evidence_details=None),
         {name: value for name, value in dispute().items() if name != "evidence_details"},

@@ -1,4 +1,4 @@
-"""Stripe's mock server accepts every request of the adapter."""
+"""stripe-mock accepts every request of the adapter."""
 
 from collections.abc import AsyncGenerator, Iterator
 from datetime import timedelta
@@ -18,7 +18,7 @@ pytestmark = pytest.mark.long
 
 
 class Recorder(GatewayHttpClient):
-    """Records the responses."""
+    """A client that records the responses."""
 
     def __init__(self) -> None:
         super().__init__(timeout_s=PATIENCE_S, response_bytes_max=1024 * 1024)
@@ -34,7 +34,7 @@ class Recorder(GatewayHttpClient):
 def url() -> Iterator[str]:
     program = stripe_mock.build()
     if program is None:
-        pytest.skip("Go, or the proxy of its modules, is not there")
+        pytest.skip("Go or its module proxy is not available")
     with stripe_mock.running(program) as url:
         yield url
 

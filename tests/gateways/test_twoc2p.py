@@ -208,7 +208,7 @@ async def test_an_order_contains_the_buyers_locale_and_email(
         ("redirect", "promptpay", ["QR"]),
         ("qr", "promptpay", ["QR"]),
         ("card", "gcash", ["CC"]),
-        ("redirect", "konbini", None),  # 2C2P does not have it
+        ("redirect", "konbini", None),  # 2C2P does not support it
     ],
 )
 async def test_a_branded_method_opens_its_payment_channel(
@@ -279,7 +279,7 @@ async def test_the_deadline_is_sent_in_the_gateways_time_zone(
     assert (await sent(gateway, there, order))["paymentExpiry"] == "2026-11-21 07:35:00"
     west = account_at("", utc_offset="-03:30")
     assert (await sent(gateway, west, order))["paymentExpiry"] == "2026-11-20 20:05:00"
-    day = replace(order, expires_at=at + timedelta(days=1))  # no token lives so long
+    day = replace(order, expires_at=at + timedelta(days=1))  # a token expires earlier
     assert (await sent(gateway, there, day))["paymentExpiry"] == "2026-11-21 08:00:00"
 
 
@@ -318,7 +318,7 @@ async def test_a_wrong_utc_offset_makes_the_gateway_reject_the_deadline(
     there = account_at(url, utc_offset="+08:00")
     page = await create(gateway, there, order)
     assert "Card number" in (await buyer.show(page))[1]
-    elsewhere = account_at(url, utc_offset="-08:00")  # long over where it is read
+    elsewhere = account_at(url, utc_offset="-08:00")  # makes the deadline past
     again = replace(order, session_id=uuid4())
     assert isinstance(await gateway.create_session(elsewhere, again), SessionRejected)
 
@@ -432,7 +432,7 @@ async def test_a_payment_in_progress_is_authorising_and_then_captured(
     order: GatewaySessionRequest, http: GatewayHttpClient, merchant: Merchant
 ) -> None:
     gateway = TwoC2pGateway(http)
-    with running_twoc2p(scale=20) as url:  # approved 1.5 s later
+    with running_twoc2p(scale=20) as url:  # the payment is approved after 1.5 s
         account = account_at(url)
         async with aiohttp.ClientSession() as session:
             buyer = Shop(session, url, merchant.url)
@@ -534,7 +534,7 @@ def test_a_notification_is_parsed_with_its_exact_amount(gateway: TwoC2pGateway) 
         report=SessionReport(state=GatewaySessionState.CAPTURED, capture=capture),
     )
     spelled = heard(gateway, facts(session_id, amount=1590.0, respDesc="paid", more=[1]))
-    assert spelled == callback  # the same facts in other bytes are the same callback
+    assert spelled == callback  # the same data in a different encoding is the same callback
 
 
 @pytest.mark.parametrize("code", sorted(STATES))

@@ -37,7 +37,7 @@ def test_a_fraction_of_a_rupiah_cannot_be_formatted() -> None:
 @pytest.mark.parametrize(
     ("text", "currency", "minor"),
     [
-        ("000000002500.90000", "THB", 250_090),  # as the documents pad it
+        ("000000002500.90000", "THB", 250_090),  # padded as in the documentation
         ("230.87", "THB", 23_087),
         ("1000", "USD", 100_000),
         ("1000.0", "USD", 100_000),

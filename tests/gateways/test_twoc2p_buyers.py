@@ -1,4 +1,4 @@
-"""The actions of buyers on 2C2P's page affect only their own payments."""
+"""Buyers' actions on the 2C2P page affect only their own payments."""
 
 import json
 from collections.abc import AsyncGenerator, AsyncIterator, Generator

@@ -25,7 +25,7 @@ from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
 from tests.sandbox.twoc2p.running import MERCHANT, SECRET, b64, jwt, pair
 
-#: What developer.2c2p.com shows for the secret of `running.py`, and what it holds.
+#: A published token that is signed with the secret in `running.py`, and its claims.
 PUBLISHED = (
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
     "eyJtZXJjaGFudElEIjoiSlQwMSIsImludm9pY2VObyI6IjE1MjM5NTM2NjEiLCJkZXNjcmlwdGlvbiI6Iml0ZW0gMSIs"
@@ -39,7 +39,7 @@ CLAIMS = {
     "amount": 1000,
     "currencyCode": "SGD",
 }
-#: An inquiry as the documents show it, under the secret of their older examples.
+#: A published inquiry, signed with the secret of the older examples.
 PUBLISHED_INQUIRY = (
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
     "eyJwYXltZW50VG9rZW4iOiIyNTRiNzdhNS01NTY4LTQ5Y2EtOWUwZS0yZjhkMjhiZTk1ZTciLCJpbnZvaWNlTm8iOiIy"
@@ -47,7 +47,7 @@ PUBLISHED_INQUIRY = (
     "r8EEFRXlNcLi566BrzroOh6qbjGSyWqJ9ZARSR5XwQ4"
 )
 PUBLISHED_SECRET = "7jYcp4FxFdf0"
-#: How every sealed request begins that the documents show: both headers, to the letter.
+#: The encoded headers with which every published encrypted request starts.
 PUBLISHED_SEAL = (
     "eyJhbGciOiJQUzI1NiIsInR5cCI6IkpXVCJ9."
     "ZXlKaGJHY2lPaUpTVTBFdFQwRkZVQ0lzSW1WdVl5STZJa0V5TlRaSFEwMGlmUS"
@@ -80,7 +80,7 @@ def test_the_adapter_and_the_emulator_verify_each_others_signatures() -> None:
 
 
 def test_a_noncanonical_signature_encoding_is_refused() -> None:
-    last = PUBLISHED[-1]  # its two lowest bits mean nothing
+    last = PUBLISHED[-1]  # its two lowest bits are unused
     for other in set("ABCD") - {last}:
         with pytest.raises(InvalidTokenError):
             verify_jwt(PUBLISHED[:-1] + other, SECRET)
@@ -210,7 +210,7 @@ def test_other_algorithms_are_refused_even_if_both_keys_are_right() -> None:
         sealed("PS512", *SEALING),
         sealed("PS256", "RSA-OAEP-256", "A256GCM"),
         sealed("PS256", "RSA-OAEP", "A128GCM"),
-        sealed("PS256", *SEALING, zip="DEF"),  # what is small outside might be huge inside
+        sealed("PS256", *SEALING, zip="DEF"),  # compressed content could be huge
     ):
         with pytest.raises(InvalidTokenError):
             verify_and_decrypt(item, OURS)

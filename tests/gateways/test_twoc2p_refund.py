@@ -71,7 +71,7 @@ def wish(**changes: Any) -> GatewayRefundRequest:
 
 
 def answer(inner: str = "", *, root: str = "PaymentProcessResponse", **fields: str) -> bytes:
-    """Seal a response like the gateway."""
+    """Return an encrypted response like the gateway."""
     usual = {"respCode": "00", "processType": "R", "invoiceNo": INVOICE, "status": "RF"}
     told = "".join(f"<{name}>{text}</{name}>" for name, text in (usual | fields).items())
     return sealed(f"<{root}>{told}{inner}</{root}>".encode())
@@ -107,7 +107,7 @@ async def requests(gateway: TwoC2pGateway, request: GatewayRefundRequest) -> lis
 
 
 def opened(asked: list[bytes]) -> list[dict[str, str]]:
-    """Return the fields of each sealed request."""
+    """Return the fields of each encrypted request."""
     merchant, own = read_public(pair(MERCHANT)[1]), read_private(pair("gateway")[0])
     sent: list[dict[str, str]] = []
     for item in asked:
@@ -254,7 +254,7 @@ async def test_xml_with_entities_is_refused_before_it_is_parsed(
 async def test_an_amount_that_2c2p_cannot_refund_is_declined_without_a_request(
     gateway: TwoC2pGateway,
 ) -> None:
-    """Half a rupiah is never requested, but a different amount may contain one."""
+    """Orders never contain a fraction of a rupiah, but a deviating capture can."""
     capture = Capture(reference=f"{INVOICE}.42", amount_minor=159_050, currency="IDR")
     asked = list[bytes]()
     async with speaking(reply("200 OK", b""), asked) as nobody:
@@ -463,7 +463,7 @@ async def stands(
 async def test_a_merchant_unknown_to_the_maintenance_api_is_a_credential_problem(
     http: GatewayHttpClient, url: str
 ) -> None:
-    """For example, the limit of all countries for a merchant in Indonesia."""
+    """For example, if a merchant in Indonesia is configured with the global endpoint."""
     stranger = answer(respCode="14", respDesc="Invalid merchant ID.", processType="RS")
     async with speaking(reply("200 OK", stranger)) as elsewhere:
         account = account_at(url, maintenance_url=elsewhere)

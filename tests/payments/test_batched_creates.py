@@ -1,4 +1,4 @@
-"""Payments created by the same statement have separate outcomes."""
+"""Payments that are created by the same statement have separate outcomes."""
 
 import asyncio
 from decimal import Decimal
@@ -21,7 +21,7 @@ from tests.support.world import World
 async def create_together(
     world: World, *requests: CreatePaymentRequest
 ) -> list[asyncio.Task[CreatedPayment]]:
-    """Start creation requests in one batch: they gather behind a request that runs alone."""
+    """Start creation requests in one batch: they queue behind a request that runs alone."""
     creator = world.service.payment_creator
     leading = asyncio.create_task(creator.create(world.request()))
     started = [asyncio.create_task(creator.create(request)) for request in requests]
@@ -56,7 +56,7 @@ async def test_a_batch_writes_the_same_rows_as_single_creates(world: World) -> N
         assert found.payment == one.payment
         life = one.payment.expires_at - one.payment.created_at
         assert life == alone.payment.expires_at - alone.payment.created_at
-    assert len({item.payment.created_at for item in created}) == 1  # one statement
+    assert len({item.payment.created_at for item in created}) == 1  # a single statement
     rows = await world.rows("SELECT * FROM payment")
     mine = {"id", "checkout_id", "created_at", "updated_at", "expires_at"}
     assert len({str({k: v for k, v in row.items() if k not in mine}) for row in rows}) == 1
@@ -76,7 +76,7 @@ async def test_an_invalid_row_in_a_batch_does_not_fail_the_other_rows(world: Wor
 async def test_used_keys_in_a_batch_are_replayed_or_refused_individually(world: World) -> None:
     first = world.request()
     original = await world.service.payment_creator.create(first)
-    other = world.request(key=first.key)  # the same key, another body
+    other = world.request(key=first.key)  # the same key with a different body
     again, conflict, fresh = await create_together(world, first, world.request(), other)
     replayed = await again
     assert (replayed.payment, replayed.replayed) == (original.payment, True)
@@ -116,7 +116,7 @@ async def test_a_key_locked_by_another_transaction_does_not_block_the_rest_of_a_
 async def test_concurrent_batches_claim_their_keys_in_the_same_order(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Otherwise, each could wait for a key of the other, until the database detects a deadlock."""
+    """If the order differed, the batches could deadlock."""
     # A batch that waits for 50 ms is split by the batcher, which is not part of this test.
     monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")
     requests = [world.request() for _ in range(40)]
@@ -132,7 +132,8 @@ async def test_concurrent_batches_claim_their_keys_in_the_same_order(
 async def test_a_batch_creates_the_payment_of_a_cancelled_caller_and_its_key_replays(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")  # it stays one batch
+    # This prevents the batcher from splitting the batch.
+    monkeypatch.setattr(new_payments, "_BATCH_LOCK_TIMEOUT", "60s")
     requests = [world.request() for _ in range(3)]
     async with hold_transaction(
         world, lambda tx: new_payments.create(tx, new_payment(world, requests[0]))

@@ -19,7 +19,7 @@ DENIAL = FraudDenial(rule_id=1, code="BLOCKED", level=RiskLevel.HIGH, score=90, 
 
 
 class Work:
-    """Waits for instructions, and counts its calls."""
+    """A create function that waits for its outcome, and counts its calls."""
 
     def __init__(self) -> None:
         self.begun = 0
@@ -62,7 +62,7 @@ async def started(
 
 
 async def next_has_begun(work: Work) -> None:
-    """Wait for the second attempt, and for all others to see it."""
+    """Wait until the second attempt has started and all waiting requests have seen it."""
     async with asyncio.timeout(PATIENCE_S):
         while work.begun < 2:
             await asyncio.sleep(0)
@@ -174,7 +174,7 @@ async def test_a_request_with_another_merchant_key_or_body_does_not_wait(
 async def test_a_request_that_waited_two_seconds_is_told_to_retry(
     work: Work, created: CreatedPayment
 ) -> None:
-    now = iter([0.0, 0.0, 2.0])  # the first starts, the second starts, the second waits
+    now = iter([0.0, 0.0, 2.0])  # when the first starts, the second starts, and the second waits
     replays = ConcurrentCreateRequests(lambda: next(now))
     first, second = await started(replays, work, 2)
     [refused] = await outcomes([second])

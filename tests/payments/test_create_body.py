@@ -45,10 +45,10 @@ _NO_BODIES: dict[str, bytes] = {
     "leading zero": document(metadata='{"a":01}'),
     "no digits after the point": document(metadata='{"a":1.}'),
     "short escape": document(metadata='{"a":"\\u12"}'),
-    "comma at the end": document(metadata='{"a":1,}'),
+    "trailing comma in metadata": document(metadata='{"a":1,}'),
     "key without quotes": document(metadata="{a:1}"),
-    "brackets without end": b"[" * 65_000,
-    "objects without end": b'{"x":' * 13_000,
+    "unclosed brackets": b"[" * 65_000,
+    "unclosed objects": b'{"x":' * 13_000,
     "deep unknown field": document(x="[" * 30_000 + "]" * 30_000),
     "deep metadata": document(metadata='{"a":' + "[" * 8_000 + "]" * 8_000 + "}"),
 }
@@ -91,7 +91,7 @@ _KEPT = [
     '{"product":{"name":"<script>","quantity":1e400,"detail":null,"image":7},"order_id":9}',
     '{"product":[],"order_id":{"a":1}}',
     '{"product":"text","order_id":' + "1" * 1_000 + "}",
-    '{"a":"\\ud83d"}',  # halves of pairs, which strict decoders refuse
+    '{"a":"\\ud83d"}',  # lone surrogates, which strict decoders refuse
     '{"a":"\\uDE00","b":"\\ud83dx","c":"\\uD83D\\u0041","d":"\\ud83d\\ud83d\\ude00","e":"\\\\ud83d"}',
     '{"a":"\\ud83d\\n","\\uDBFF":{"\\udc00":["\\ud800","\\udfff\\\\"]},"f":"\\ud83d\\ude00"}',
     '{"product":{"name":"\\ud83d","detail":"\\udc00","image":"https://i/\\ud800","quantity":1}}',
@@ -124,7 +124,7 @@ async def test_metadata_has_at_most_16_kib(api: Api) -> None:
         assert len(metadata) == size
         answer = await post(api, document(metadata=metadata))
         assert answer.status == status, answer.body
-    wide = '{"a":"' + "ก" * 5_459 + '"}'  # three bytes each
+    wide = '{"a":"' + "ก" * 5_459 + '"}'  # three bytes per character
     assert refusal(await post(api, document(metadata=wide))) == _BAD
 
 
@@ -154,7 +154,7 @@ async def test_a_body_has_at_most_64_kib(api: Api) -> None:
             assert answer.status == status
             if status == 413:
                 assert refusal(answer) == (413, "BAD_REQUEST")
-    assert (await api.create()).status == 201  # on the same client's connections
+    assert (await api.create()).status == 201  # the client's connections still work
 
 
 async def test_a_payment_stored_with_numbers_too_long_for_python_is_shown(api: Api) -> None:

@@ -149,7 +149,7 @@ async def test_a_currency_without_a_payment_method_of_the_merchant_is_unsupporte
     assert refusal(await api.create(currency="USDT")) == (422, "UNSUPPORTED_CURRENCY")
     await api.world.rows("UPDATE payment_method SET currencies = '{USDT}'")
     assert refusal(await api.create(currency="THB")) == (422, "UNSUPPORTED_CURRENCY")
-    assert (await api.create(currency="USD")).status == 201  # by a token that follows it
+    assert (await api.create(currency="USD")).status == 201  # with a token that is pegged to it
     without = await api.create(currency="USD", include_pegged_assets=False)
     assert refusal(without) == (422, "UNSUPPORTED_CURRENCY")
     await api.world.rows("UPDATE provider_account SET enabled = false")
@@ -192,7 +192,7 @@ async def test_a_payer_uid_has_1_to_255_characters_of_any_script(api: Api) -> No
 _ADDRESSES = {
     "a+b@example.com": "a+b@example.com",
     "o'neil@x-y.example": "o'neil@x-y.example",
-    "jörg@bücher.example": None,  # the gateway gets addresses in ASCII only
+    "jörg@bücher.example": None,  # only ASCII addresses are sent to the gateway
     "info@bücher.example": "info@xn--bcher-kva.example",
     "info@straße.example": "info@xn--strae-oqa.example",
     "用户@例子.example": None,

@@ -1,4 +1,4 @@
-"""A key creates one payment, whatever is repeated and whatever happens in between."""
+"""A key creates a single payment, even if its request is repeated."""
 
 import asyncio
 import hashlib
@@ -171,7 +171,7 @@ async def test_a_replay_after_the_test_clock_advanced_repeats_the_first_response
 async def test_request_fingerprints_are_versioned_and_stable_if_a_field_is_added(
     api: Api,
 ) -> None:
-    """Changing these bytes turns retries across an update into 409. Add a version instead."""
+    """If these bytes change, retries across an update get a 409. Add a version instead."""
     golden = {
         b'{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1"}': (
             "01b523815d882f1bcb86c57bd3150a75b1fb151301c46cc2d684deca07d5d92c21"

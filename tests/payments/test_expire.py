@@ -35,7 +35,7 @@ CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 async def sweep(world: World, limit: int = 500) -> int:
-    """Run the worker's step once; return the number of affected payments."""
+    """Run the expiry step of the worker once; return the number of affected payments."""
     async with world.database.transaction() as tx:
         pending = await expire_pending(tx, limit)
     async with world.database.transaction() as tx:
@@ -106,7 +106,7 @@ async def test_a_failed_transaction_does_not_undo_the_other_expiries_of_a_backlo
 ) -> None:
     made = [await world.create() for _ in range(6)]
     await world.move_clock(TTL_S)
-    times = [1, 1]  # the third event gets no id, nor does a later one
+    times = [1, 1]  # generating the id of the third event fails
     with monkeypatch.context() as patch:
         patch.setattr(world.database, "id_generator", IdGenerator(times.pop))
         with pytest.raises(IndexError):
@@ -169,7 +169,7 @@ async def test_an_elapsed_checkout_refuses_quotes_and_selections(world: World) -
 
 
 async def test_a_payment_that_elapses_during_a_selection_is_refused(world: World) -> None:
-    """The read returned it as open, so only the check under the lock can detect the end."""
+    """The payment was still open when it was read, so only the check under the lock detects it."""
     payment = await world.create()
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
     await world.select(payment)
@@ -203,7 +203,7 @@ async def test_a_processing_payment_expires_when_its_gateway_session_is_closed(
     payment = await elapsed_processing(world)
     assert await sweep(world) == 1
     assert await world.status(payment) == "PROCESSING"
-    assert await sweep(world) == 0  # it is being closed and blocks no other
+    assert await sweep(world) == 0  # the session is already being closed
     assert await ask_all(world) == 1
     assert len(world.gateway.closed) == 1
     assert await world.status(payment) == "EXPIRED"
@@ -282,7 +282,7 @@ async def test_an_absent_or_unclosable_session_delays_an_expiry_only_for_the_pat
 async def test_by_default_a_payment_with_an_absent_session_expires_within_30_seconds(
     world: World,
 ) -> None:
-    """Selected in the last minute, with the workers' intervals, and responses after a second."""
+    """The method is selected in the last minute, and the gateway responds after a second."""
     clock = await StoppedClock(world).stop()
     payment = await world.create()
     await clock.move((TTL_S - 60) * 1_000)
@@ -297,7 +297,7 @@ async def test_by_default_a_payment_with_an_absent_session_expires_within_30_sec
         return await answers(*args)
 
     world.gateway.close_session = late  # type: ignore[method-assign]
-    await clock.move(60 * 1_000 - 1)  # the sweep before its time found nothing
+    await clock.move(60 * 1_000 - 1)  # the next sweep starts just before the expiry time
     ended = await work_until(world, clock, payment, (TTL_S + 60) * 1_000)
     assert TTL_S * 1_000 < ended <= (TTL_S + 30) * 1_000
     assert await world.events(payment) == ["payment.expired"]
@@ -334,7 +334,7 @@ async def work_until(world: World, clock: StoppedClock, payment: Payment, latest
 async def test_a_capture_already_reported_for_another_session_does_not_delay_an_expiry(
     world: World,
 ) -> None:
-    """A capture counts once, so this report ends nothing, and must not delay anything."""
+    """A capture is credited once, so this report does not end the session."""
     first = await world.create()
     paid = (await world.select(first)).session
     await world.report(first, paid.id, captured(159000, reference="of both"))
@@ -353,7 +353,7 @@ async def test_a_failing_adapter_does_not_prevent_an_expiry(world: World) -> Non
     payment = await young_processing(world)
 
     async def broken(*_: object) -> SessionReport:
-        raise KeyError("a bug of its own")
+        raise KeyError("a bug of the adapter")
 
     world.gateway.close_session = broken  # type: ignore[method-assign]
     await sweep(world)
@@ -365,7 +365,7 @@ async def test_a_failing_adapter_does_not_prevent_an_expiry(world: World) -> Non
 
 
 async def decide_for_a_day(world: World, payment: Payment) -> UUID:
-    """Let the gateway report for a day that it is undecided."""
+    """Let the gateway report for a day that the payment is undecided."""
     session_id = (await world.read(payment)).payment.session_id
     assert session_id is not None
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
@@ -377,7 +377,8 @@ async def decide_for_a_day(world: World, payment: Payment) -> UUID:
     assert await world.status(payment) == "PROCESSING"
     await world.move_clock(60 + DAY_S + 60)
     await sweep(world)
-    assert await world.status(payment) == "PROCESSING"  # the gateway is asked once more
+    # The gateway is inquired again before the payment expires.
+    assert await world.status(payment) == "PROCESSING"
     await ask_all(world)
     return session_id
 
@@ -444,7 +445,7 @@ async def test_a_payment_is_paid_if_the_gateway_decides_before_it_expires(world:
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     await ask_all(world)
-    await world.move_clock(60 + 3 * DAY_S)  # no worker ran, and nobody knows what came of it
+    await world.move_clock(60 + 3 * DAY_S)  # the worker was down, so the outcome is unknown
     await sweep(world)
     world.gateway.answer_close = captured(159000)
     await ask_all(world)
@@ -480,7 +481,7 @@ async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world:
 async def test_a_gateway_that_was_not_inquired_does_not_count_as_unresponsive(world: World) -> None:
     payment = await elapsed_processing(world)
     await sweep(world)
-    await world.move_clock(TTL_S + 24 * 3600)  # no janitor ran, and none was told anything
+    await world.move_clock(TTL_S + 24 * 3600)  # the janitor was down, so there was no inquiry
     assert await sweep(world) == 0
     await ask_all(world)
     assert await world.status(payment) == "EXPIRED"

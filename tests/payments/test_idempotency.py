@@ -1,4 +1,4 @@
-"""Idempotency keys: their lifetime and their deletion."""
+"""The lifetime and deletion of idempotency keys."""
 
 from typing import Any
 from uuid import UUID, uuid4

@@ -1,4 +1,4 @@
-"""A provider's reports have their effect once, and an ended payment stays ended."""
+"""Gateway reports take effect once, and a terminal payment does not change."""
 
 from collections.abc import Awaitable, Callable
 from decimal import Decimal
@@ -125,12 +125,12 @@ async def test_a_repeated_report_takes_effect_once(world: World, start: str) -> 
         await tell(world, session_id, report, name=f"{number}")
         before = await snapshot(world)
         await tell(world, session_id, report, name=f"{number}")
-        if report.state is not GatewaySessionState.ATTEMPTED:  # two of these are two attempts
+        if report.state is not GatewaySessionState.ATTEMPTED:  # two such reports are two attempts
             await world.report(payment, session_id, report)
         assert await snapshot(world) == before, report
         await world.rows("DELETE FROM refund")
         await world.rows("DELETE FROM money_case")
-        await world.rows("DELETE FROM capture")  # the next start takes the same money again
+        await world.rows("DELETE FROM capture")  # the next iteration reports the same captures
 
 
 @pytest.mark.parametrize("start", ENDS)

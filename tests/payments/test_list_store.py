@@ -62,7 +62,7 @@ def rows_read(node: dict[str, Any]) -> float:
     )
 
 
-@pytest.fixture(scope="module", params=["nothing else", "alone", "among many small ones"])
+@pytest.fixture(scope="module", params=["no other payments", "alone", "among small merchants"])
 def template(
     databases: Databases, any_settings: Settings, request: pytest.FixtureRequest
 ) -> Iterator[str]:
@@ -78,9 +78,9 @@ def template(
 async def _fill(world: World, raw: asyncpg.Connection, others: str) -> None:
     one_kind: dict[str, Any] = {"statuses": ("PAID",), "currencies": ("THB",), "payers": ("ann",)}
     await write_payments(world, ROWS, **one_kind)
-    if others != "nothing else":
+    if others != "no other payments":
         await write_payments(world, 200)
-    if others == "among many small ones":
+    if others == "among small merchants":
         other = world.merchant_id + 1
         await write_payments(world, 3_000, merchant_id=other)
         await raw.execute(
@@ -105,9 +105,9 @@ async def test_a_list_reads_rows_in_proportion_to_its_page_and_not_to_the_table(
         looks = len(wanted.statuses) * len(wanted.currencies)
         if looks == len(PaymentStatus) * len(CURRENCIES) and wanted.payer_uid is None:
             looks = 1
-        # Where few are there at all, another way may seem as short.
+        # If few rows match at all, PostgreSQL may choose a different plan.
         assert rows_read(done) <= looks * LIMIT + 5 * LIMIT, (filters, place)
-        # A look into an index takes its height; each row shown, its own and its session's look.
+        # An index lookup reads as many pages as its height; each listed row needs two lookups.
         assert pages_read(done) <= looks * 4 + LIMIT * 10, (filters, place)
 
 

@@ -94,7 +94,8 @@ _QUERIES = st.fixed_dictionaries(
 
 @pytest.mark.full
 async def test_every_combination_of_filters_lists_the_matching_payments(api: Api) -> None:
-    await write_payments(api.world, 320, at_once=5)  # five share a time: the id decides
+    # Payments with the same time are ordered by id.
+    await write_payments(api.world, 320, at_once=5)
     await write_payments(api.world, 20, merchant_id=api.world.merchant_id + 1)
     rows, loop = await read_payments(api), asyncio.get_running_loop()
     assert len(rows) == 320
@@ -109,7 +110,7 @@ async def test_every_combination_of_filters_lists_the_matching_payments(api: Api
     def agreed(query: dict[str, Any]) -> None:
         wanted = [row.id for row in rows if matches(row, query)]
         if len(wanted) > 40 * query["limit"]:
-            query["limit"] = 20  # or it takes long
+            query["limit"] = 20  # because small pages take long
         found = asyncio.run_coroutine_threadsafe(pages(api, **query), loop).result(60)
         assert [item for page in found for item in page] == wanted
         assert all(len(page) == query["limit"] for page in found[:-1])
@@ -130,7 +131,7 @@ async def test_pages_have_no_gaps_or_duplicates_while_payments_are_created_and_c
             break
         cursor = {"cursor": answer.json["next_cursor"]}
         await api.create()
-        for item in (created[number], created[-1 - number]):  # not listed yet, and listed
+        for item in (created[number], created[-1 - number]):  # an unlisted and a listed payment
             await cancel(api, item)
     assert seen == [entry.json["id"] for entry in reversed(created)]
 
@@ -184,7 +185,7 @@ async def test_elapsed_payments_are_not_listed_as_pending_even_if_there_are_many
         "UPDATE payment SET expires_at = clock() - interval '1 s', created_at = $2 "
         "WHERE merchant_id = $1 AND NOT (id = ANY($3::uuid[]))",
         api.world.merchant_id,
-        START + timedelta(hours=1),  # newer than those that live
+        START + timedelta(hours=1),  # newer than the pending payments
         [ids.parse_id(ids.PAYMENT, item) for item in live],
     )
     found = await pages(api, status="PENDING", limit=10)

@@ -112,7 +112,7 @@ async def test_unknown_parameters_are_ignored(api: Api) -> None:
         "2026-11-21T00:30:00.010-0730",
         "2026-11-21 08:00:00.010Z",
         "2026-11-21T08:00:00.010000000Z",
-        "2026-11-21T08:00:00.009000001Z",  # a time between two payments divides them exactly
+        "2026-11-21T08:00:00.009000001Z",  # between the times of two payments
         "2026-11-21T08:00:00.009999999999Z",
     ],
 )

@@ -1,4 +1,4 @@
-"""`step`, compared with a second copy of the table in the specification's section 3."""
+"""State transitions, compared with a copy of the table in section 3 of the specification."""
 
 from datetime import timedelta
 
@@ -17,7 +17,7 @@ from payintent.payments.model import (
 from payintent.webhooks.model import EventType, list_event_payload_fields
 from tests.support.making import NOW, a_payment
 
-# From | Trigger | To | Also happens, row by row. "(new)" is no state of a payment yet.
+# The columns are: from, trigger, to, event.
 SPECIFIED = """
 PENDING            | select       | PROCESSING         |
 PROCESSING         | select       | PROCESSING         |
@@ -31,7 +31,7 @@ PAID               | refund_part  | PARTIALLY_REFUNDED |
 PAID               | refund_rest  | REFUNDED           |
 PARTIALLY_REFUNDED | refund_rest  | REFUNDED           |
 """
-# The specification shows only the last part of a refund; a part before it changes no status.
+# The specification shows only the last partial refund; earlier refunds do not change the status.
 DECIDED = "PARTIALLY_REFUNDED | refund_part | PARTIALLY_REFUNDED |"
 
 

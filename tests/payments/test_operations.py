@@ -1,4 +1,4 @@
-"""Operators cancel and refund payments like merchants, but in their own names."""
+"""Operators cancel and refund payments like merchants, but under their own names."""
 
 import asyncio
 import hashlib
@@ -136,7 +136,7 @@ async def test_the_support_role_cannot_refund(world: World) -> None:
 
 
 async def test_an_operator_cannot_approve_their_own_refund(world: World) -> None:
-    """Above a threshold on a chain it needs approval; here it waits after it was reserved."""
+    """The refund is put into the approval step by hand, as if it exceeded the limit of a chain."""
     payment = await paid(world)
     made = await refund(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")

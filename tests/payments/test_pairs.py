@@ -1,8 +1,9 @@
-"""The buyer switches gateways, and money arrives from the gateway that was abandoned.
+"""The buyer switches gateways, and the abandoned gateway reports a payment.
 
 The tests run for every ordered pair of the service's adapters, with fake gateways that have their
 names, capabilities and behaviour. In any order of events, a payment has one end and at most one
-credited capture. All other money opens a case, and is refunded if the merchant has chosen that.
+credited capture. Every surplus capture opens a case, and is refunded if automatic refunds are
+enabled.
 """
 
 import asyncio
@@ -51,14 +52,14 @@ TOTAL_MINOR = 159000
 
 @dataclass(frozen=True)
 class Manners:
-    """A gateway's behaviour, as far as it affects the lifecycle."""
+    """The behaviour of a gateway, as far as it affects the payment lifecycle."""
 
-    attempts: bool = False  # a decline leaves the buyer free to try again there
-    closes: bool = True  # it can be told that a session is not wanted any more
+    attempts: bool = False  # the buyer can try again after a decline
+    closes: bool = True  # open sessions can be closed
     calls_back: bool = True
 
 
-#: Of every adapter that the service wires.
+#: The behaviour of every installed adapter.
 MANNERS = {
     "simulator": Manners(),
     "stripe": Manners(attempts=True),
@@ -104,7 +105,7 @@ class Stand(FakeGateway):
         return self.said[session.session_id]
 
     def take_money(self, session_id: UUID) -> SessionReport:
-        """The buyer pays, regardless of the session's state in our database."""
+        """Let the buyer pay, regardless of the session's state in our database."""
         capture = Capture(reference=f"cap-{uuid4()}", amount_minor=TOTAL_MINOR, currency="TWD")
         self.said[session_id] = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
         return self.said[session_id]
@@ -117,7 +118,7 @@ class Stand(FakeGateway):
 
 
 class Crash(BaseException):
-    """The process dies during the gateway request."""
+    """The process crashes during the gateway request."""
 
 
 @dataclass
@@ -150,7 +151,7 @@ class Pair:
         self.sessions[side.account_id] = chosen.session.id
 
     async def changed(self) -> Payment:
-        """A payment whose buyer has switched from the first gateway to the second."""
+        """Return a payment whose buyer has switched from the first gateway to the second."""
         payment = await self.begin()
         await self.select(payment, self.first)
         await self.select(payment, self.second)
@@ -165,7 +166,7 @@ class Pair:
         else:
             await sessions.request_inquiry(self.world.database, session_id)
             await ask_all(self.world)
-            # One that has ended is asked by nobody, but its chain is watched for ever.
+            # An ended session is not inquired, but chains report transfers at any time.
             payment_id = (await self.world.session(session_id))["payment_id"]
             async with self.world.database.transaction() as tx:
                 await settle_session(tx, payment_id, session_id, report)
@@ -190,7 +191,7 @@ class Pair:
         await sweep(self.world)
 
     async def ends(self, payment: Payment, status: str, *kinds: str) -> None:
-        """Check the end of a payment: one event, its cases, and every surplus refunded once."""
+        """Check that a payment has ended with an event, its cases and a refund of each surplus."""
         names = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired"}
         told = [f"payment.{names.get(status, 'cancelled')}"]
         assert await self.world.status(payment) == status
@@ -208,7 +209,7 @@ class Pair:
         )
         surplus = [row for row in rows if not row["credited"]]
         assert len(surplus) == count
-        assert len(rows) - count <= 1, "two captures pay one payment"
+        assert len(rows) - count <= 1, "two captures paid the payment"
         for row in rows:
             given = 0 if row["credited"] else row["amount_minor"]
             assert (row["refunded_minor"], row["reserved_minor"]) == (given, 0)
@@ -219,7 +220,7 @@ class Pair:
             for refund in stand.refunds
             if refund.session and refund.session.session_id in self.sessions.values()
         ]
-        assert len(asked) == len(set(asked)), "a capture was given back twice"
+        assert len(asked) == len(set(asked)), "a capture was refunded twice"
 
 
 @dataclass
@@ -230,7 +231,7 @@ class Stage:
     sides: dict[str, tuple[Side, Side]]
 
     def pairs(self, first: str) -> list[Pair]:
-        """Return every switch from this gateway, to each other gateway and to itself."""
+        """Return a pair for each gateway to which the buyer can switch, including this gateway."""
         return [
             Pair(self.world, self.sides[first][0], self.sides[second][second == first])
             for second in MANNERS
@@ -254,7 +255,7 @@ async def add_side(world: World, stand: Stand) -> Side:
 
 @pytest.fixture
 async def wired(settings: Settings) -> AsyncIterator[Service]:
-    """The service as it is installed."""
+    """The service with its real adapters."""
     service = await open_service(settings)
     yield service
     await service.close()
@@ -295,7 +296,8 @@ async def test_a_switch_is_refused_if_an_inquiry_finds_a_payment_at_the_first_ga
     for pair in stage.pairs(first):
         payment = await pair.begin()
         await pair.select(payment, pair.first)
-        pair.first.stand.take_money(pair.sessions[pair.first.account_id])  # and nobody tells us
+        # The gateway does not report the payment.
+        pair.first.stand.take_money(pair.sessions[pair.first.account_id])
         with pytest.raises(RefusedError, match="payment has been received") as refused:
             await pair.select(payment, pair.second)
         assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
@@ -384,7 +386,7 @@ async def test_concurrent_captures_at_both_gateways_pay_with_the_current_session
 async def test_a_capture_concurrent_with_a_switch_pays_or_is_refunded(
     stage: Stage, first: str
 ) -> None:
-    """The first one wins: the money pays and the switch is rejected, or the money is a case."""
+    """If the capture is first, the switch is refused; otherwise the capture opens a case."""
     for pair in stage.pairs(first):
         payment = await pair.begin()
         await pair.select(payment, pair.first)
@@ -404,7 +406,7 @@ async def test_a_capture_concurrent_with_a_switch_pays_or_is_refunded(
             continue
         assert done == [None, None]
         status = await stage.world.status(payment)
-        if status == "PAID":  # it came between the two transactions of the change
+        if status == "PAID":  # the capture was settled between the two transactions of the switch
             await pair.ends(payment, "PAID")
             continue
         await pair.succeed(pair.second)
@@ -425,7 +427,7 @@ async def test_captures_after_the_expiry_are_refunded(stage: Stage, first: str) 
 
 @FROM
 async def test_captures_after_the_cancellation_are_refunded(stage: Stage, first: str) -> None:
-    """Both selections died before their gateways responded, so the payment was PENDING."""
+    """Both selections crashed before the gateway response, so the payment was still PENDING."""
     for pair in stage.pairs(first):
         payment = await pair.begin()
         for side in (pair.first, pair.second):
@@ -447,7 +449,7 @@ async def _crash_in_selection(pair: Pair, payment: Payment, side: Side) -> None:
         *(payment.id, side.account_id),
     )
     pair.sessions[side.account_id] = row["id"]
-    if side is pair.first:  # so that the buyer may choose again
+    if side is pair.first:  # so that the buyer can select again
         pair.moved_s += 31
         await pair.world.move_clock(pair.moved_s)
         await ask_all(pair.world)
@@ -507,7 +509,7 @@ async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_paymen
     for _ in range(3):
         await pair.hear(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
     side.stand.take_money(pair.sessions[side.account_id])
-    await ask_all(stage.world)  # the close finds it captured
+    await ask_all(stage.world)  # the close request finds the capture
     await pair.ends(payment, "PAID")
 
 

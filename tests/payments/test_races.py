@@ -1,4 +1,4 @@
-"""Staged races: the first transaction stays open, and the second waits for it."""
+"""Staged races: the first transaction is held open, and the second waits for it."""
 
 import asyncio
 from typing import Any
@@ -245,7 +245,7 @@ async def test_a_callback_that_waits_for_an_expiry_opens_a_late_payment_case(wor
     await start(world, lambda tx: expire_processing(tx, 10, 30))
     world.gateway.answer_close = OutcomeUnknown(detail="silence")
     await ask_all(world)
-    await world.move_clock(1901)  # the gateway has been silent since
+    await world.move_clock(1901)  # the gateway has not responded since
     expiry = hold_transaction(world, lambda tx: expire_processing(tx, 10, 30))
     async with expiry as first:
         second = start_callback(world, session.id, "one")
@@ -326,7 +326,7 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
     """Run a creation request with this key in a transaction that blocks others."""
 
     async def work(tx: Tx) -> None:
-        made = await world.create()  # a payment to stand for the first request's
+        made = await world.create()  # represents the payment of the first request
         first = FirstRequest(request_hash=fingerprint, payment_id=made.id)
         assert await idempotency_store.claim_key(tx, world.merchant_id, "create", key, first)
 

@@ -1,4 +1,4 @@
-"""The URLs to which a buyer returns: their form, their origin and their readers."""
+"""Return and cancel URLs: validation, allowed origins and visibility."""
 
 import json
 from dataclasses import replace

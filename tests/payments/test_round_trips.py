@@ -1,4 +1,4 @@
-"""The hottest route makes a single round trip to the database, counted on the wire."""
+"""The busiest route makes a single round trip to the database, counted on the wire."""
 
 import asyncio
 import contextlib
@@ -17,7 +17,7 @@ _CREATES = 10
 
 
 class CountingProxy(FaultProxy):
-    """Counts the driver's writes: each request is one write, because it waits for the response."""
+    """Counts the driver's writes; each request is a single write, because the driver waits."""
 
     asked = 0
 
@@ -47,7 +47,7 @@ def settings(settings: Settings, proxy: CountingProxy, monkeypatch: pytest.Monke
     return settings.model_copy(
         update={
             "database_url": proxy.url,
-            "database_connections_max": 1,  # so that every statement is prepared once
+            "database_connections_max": 1,  # so that each statement is prepared once
             "policy_cache_s": 3600.0,
             "api_key_cache_s": 3600.0,
         }
@@ -55,7 +55,7 @@ def settings(settings: Settings, proxy: CountingProxy, monkeypatch: pytest.Monke
 
 
 async def _asked(api: Api, proxy: CountingProxy) -> int:
-    """Count the round trips of ten creation requests, after one that fills all caches."""
+    """Count the round trips of ten creation requests, after a request that fills all caches."""
     assert (await api.create()).status == 201
     before = proxy.asked
     for number in range(_CREATES):

@@ -1,4 +1,4 @@
-"""Payments are found by any of their data, and listed in pages."""
+"""Payments are found by any of their fields, and listed in pages."""
 
 from collections.abc import AsyncIterator
 from decimal import Decimal
@@ -39,7 +39,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def found(world: World, text: str, **more: Any) -> dict[str, str | None]:
-    """Search; return the data by which each payment was found."""
+    """Search; return the field by which each payment was found."""
     listed = await world.perform(SearchPayments(text=text, **more))
     return {payment.id: payment.found_by for payment in listed}
 
@@ -98,7 +98,7 @@ async def test_a_payment_is_found_by_its_case_and_its_dispute(world: World) -> N
 
 
 async def test_an_order_id_is_found_in_any_metadata(world: World) -> None:
-    """Data that PostgreSQL cannot parse, such as half a surrogate pair, is stored as well."""
+    """Metadata is stored even if PostgreSQL cannot parse it, such as a lone surrogate."""
     orders = {
         '{"order_id":"A-7","note":{"order_id":"B"}}': "A-7",
         '{"order_id":7}': "7",
@@ -179,7 +179,7 @@ async def test_pages_have_no_gaps_or_duplicates(world: World) -> None:
     ]
 
 
-@pytest.mark.parametrize("amount_min", [None, Decimal(1)], ids=["all", "looked through"])
+@pytest.mark.parametrize("amount_min", [None, Decimal(1)], ids=["all", "filtered by scan"])
 async def test_pages_contain_every_payment_once_while_payments_are_created(
     world: World, amount_min: Decimal | None
 ) -> None:

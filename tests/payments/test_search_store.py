@@ -1,4 +1,4 @@
-"""Searches and timelines read only the displayed rows, and never scan a table."""
+"""Searches and timelines read only the displayed rows, and never scan a large table."""
 
 import json
 from collections.abc import Awaitable, Callable, Iterator
@@ -50,7 +50,7 @@ def crowded_template(databases: Databases, any_settings: Settings) -> Iterator[s
 
 @pytest.fixture
 def template(request: pytest.FixtureRequest, template: str) -> str:
-    """Return the crowded database on request, because copying it is slower than an empty one."""
+    """Return the crowded database if a test uses it, because copying it is slow."""
     if "crowded" in request.fixturenames:
         return request.getfixturevalue("crowded_template")
     return template
@@ -168,7 +168,7 @@ async def test_a_search_reads_a_limited_number_of_pages(crowded: asyncpg.Connect
 async def test_updates_to_a_widely_shared_search_value_are_not_slower(
     world: World, raw: asyncpg.Connection, change: str
 ) -> None:
-    """An index with equal values in one chain of pages would be traversed each time."""
+    """Each update would traverse an index that stores equal values in a chain of pages."""
     await write_payments(world, _ROWS)
     await raw.execute(f"UPDATE payment SET {change % 'shared'}")
     await raw.execute("VACUUM (ANALYZE)")
@@ -178,7 +178,7 @@ async def test_updates_to_a_widely_shared_search_value_are_not_slower(
 
 
 async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> int:
-    """Count the pages of an update: the minimum of three, because a full page is pruned first."""
+    """Count the pages of an update; the minimum of three, because full pages are pruned first."""
     update = "UPDATE payment SET %s WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)"
     counts = []
     for _ in range(3):
@@ -227,7 +227,7 @@ async def test_a_queue_reads_a_limited_number_of_pages(
 ) -> None:
     """Without an index in list order, only the newest rows up to a limit are scanned.
 
-    These tables have fewer rows than the limit, so the test prevents PostgreSQL from other plans.
+    These tables have fewer rows than the limit, so the test disables sequential scans.
     """
     await crowded.execute("UPDATE delivery SET state = 'skipped' WHERE state = 'delivered'")
     await crowded.execute("VACUUM (ANALYZE) delivery")
@@ -325,6 +325,6 @@ async def test_counting_missed_events_does_not_read_delivered_events(
         "SELECT count(*) FROM delivery WHERE state = 'dead' AND merchant_id = $1", world.merchant_id
     )
     asked = Recorder()
-    with pytest.raises(AssertionError):  # nothing is counted by who only writes it down
+    with pytest.raises(AssertionError):  # because the recorder returns no rows
         await delivery_store.count_missed(asked, missed)
     await _read(crowded, asked, pages=20 + 4 * count, mode="force_custom_plan")
