@@ -29,7 +29,7 @@ from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, Buyer, Ear, listening
 from tests.support.http_server import clean_up
 
 WHOLE = 159_000  # 1590.00 TWD
-BACK = "https://pay.example/c/cs_1/return"
+RETURN_URL = "https://pay.example/c/cs_1/return"
 
 
 def account_at(url: str, **changes: str) -> GatewayAccount:
@@ -52,7 +52,7 @@ class Stage:
 
     def request(self, **changes: Any) -> GatewaySessionRequest:
         now = datetime.now(UTC).replace(microsecond=0)
-        usual: dict[str, Any] = {
+        defaults: dict[str, Any] = {
             "session_id": uuid4(),
             "amount_minor": WHOLE,
             "currency": "TWD",
@@ -61,42 +61,42 @@ class Stage:
             "description": "Nimbus Books pay_1",
             "opened_at": now,
             "expires_at": now + timedelta(minutes=30),
-            "return_url": BACK,
+            "return_url": RETURN_URL,
             "callback_url": self.ear.url,
         }
-        return GatewaySessionRequest(**(usual | changes))
+        return GatewaySessionRequest(**(defaults | changes))
 
-    async def created(self, request: GatewaySessionRequest) -> SessionCreated:
+    async def create_session(self, request: GatewaySessionRequest) -> SessionCreated:
         created = await self.gateway.create_session(self.account, request)
         assert isinstance(created, SessionCreated), created
         return created
 
-    async def brought(self, **changes: Any) -> GatewaySessionRef:
+    async def submit_order(self, **changes: Any) -> GatewaySessionRef:
         """Create a session, and submit its order as the buyer."""
         request = self.request(**changes)
-        created = await self.created(request)
-        page = await self.buyer.bring(created.next_action["redirect"]["fields"])
+        session = await self.create_session(request)
+        page = await self.buyer.bring(session.next_action["redirect"]["fields"])
         assert "Card number" in page, page
         return ref_of(request)
 
-    async def paid(self, card: str = APPROVED) -> GatewaySessionRef:
-        session = await self.brought()
+    async def pay(self, card: str = APPROVED) -> GatewaySessionRef:
+        session = await self.submit_order()
         await self.buyer.pay(number_of(session), card)
         return session
 
-    async def captured(self, card: str = APPROVED) -> tuple[GatewaySessionRef, Capture]:
-        session = await self.paid(card)
+    async def capture(self, card: str = APPROVED) -> tuple[GatewaySessionRef, Capture]:
+        session = await self.pay(card)
         report = await self.gateway.inquire(self.account, session)
         assert isinstance(report, SessionReport)
         assert report.capture
         return session, report.capture
 
-    async def told(self, count: int = 1) -> list[CallbackRequest]:
-        return [posted(fields) for fields in (await self.ear.wait_for(count))[:count]]
+    async def wait_for_callbacks(self, count: int = 1) -> list[CallbackRequest]:
+        return [make_callback(fields) for fields in (await self.ear.wait_for(count))[:count]]
 
 
 @asynccontextmanager
-async def staged(url: str) -> AsyncGenerator[Stage]:
+async def open_stage(url: str) -> AsyncGenerator[Stage]:
     http = GatewayHttpClient(timeout_s=10, response_bytes_max=64 * 1024)
     async with listening() as ear, aiohttp.ClientSession() as client:
         yield Stage(EcpayGateway(http), account_at(url), Buyer(client, url), ear)
@@ -109,32 +109,32 @@ def number_of(session: GatewaySessionRef) -> str:
 
 
 def ref_of(request: GatewaySessionRequest, **changes: Any) -> GatewaySessionRef:
-    created = {
+    defaults = {
         "session_id": request.session_id,
         "reference": number_from(request.session_id),
         "amount_minor": request.amount_minor,
         "currency": request.currency,
         "opened_at": request.opened_at,
     }
-    return GatewaySessionRef(**(created | changes))
+    return GatewaySessionRef(**(defaults | changes))
 
 
 def number_from(session_id: UUID) -> str:
     """Encode a UUID in base 62, and keep the last twenty digits."""
     digits, number = "", session_id.int
     for _ in range(20):
-        number, place = divmod(number, 62)
-        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[place] + digits
+        number, digit = divmod(number, 62)
+        digits = "0123456789ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz"[digit] + digits
     return digits
 
 
-def posted(fields: Mapping[str, str]) -> CallbackRequest:
+def make_callback(fields: Mapping[str, str]) -> CallbackRequest:
     return CallbackRequest(method="POST", headers={}, query={}, body=urlencode(fields).encode())
 
 
 def notice(session_id: UUID, **changes: str | None) -> CallbackRequest:
     """Return a signed result in ECPay's format."""
-    usual = {
+    defaults = {
         "CustomField1": session_id.hex,
         "MerchantID": ACCOUNT.merchant_id,
         "MerchantTradeNo": number_from(session_id),
@@ -146,13 +146,15 @@ def notice(session_id: UUID, **changes: str | None) -> CallbackRequest:
         "TradeAmt": "1590",
         "TradeNo": "2611221100000001",
     } | changes
-    return posted(signed({name: one for name, one in usual.items() if one is not None}))
+    return make_callback(
+        signed({name: value for name, value in defaults.items() if value is not None})
+    )
 
 
 def refund_of(
     session: GatewaySessionRef | None, capture: Capture, amount_minor: int = WHOLE, **changes: Any
 ) -> GatewayRefundRequest:
-    usual: dict[str, Any] = {
+    defaults: dict[str, Any] = {
         "refund_id": uuid4(),
         "reference": None,
         "session": session,
@@ -162,7 +164,7 @@ def refund_of(
         "destination": None,
         "callback_url": "",
     }
-    return GatewayRefundRequest(**(usual | changes))
+    return GatewayRefundRequest(**(defaults | changes))
 
 
 @dataclass
@@ -171,28 +173,28 @@ class Script:
 
     trade: dict[str, str]
     detail: Any = None
-    acted: bytes = b""
+    action_response: bytes = b""
     status: int = 200
-    acts: list[dict[str, str]] | None = None
+    actions: list[dict[str, str]] | None = None
     hold: asyncio.Event | None = None  # responses are delayed until it is set
 
-    async def answer(self, request: web.Request) -> web.Response:
-        asked = dict(parse_qsl((await request.read()).decode(), keep_blank_values=True))
+    async def respond(self, request: web.Request) -> web.Response:
+        form = dict(parse_qsl((await request.read()).decode(), keep_blank_values=True))
         if self.hold is not None:
             await self.hold.wait()
         if request.path.endswith("/QueryTradeInfo/V5"):
             return web.Response(body=urlencode(self.trade).encode())
         if request.path.endswith("/QueryTrade/V2"):
             return web.Response(body=json.dumps(self.detail).encode())
-        if self.acts is not None:
-            self.acts.append(asked)
-        return web.Response(body=self.acted, status=self.status)
+        if self.actions is not None:
+            self.actions.append(form)
+        return web.Response(body=self.action_response, status=self.status)
 
 
 @asynccontextmanager
-async def scripted(script: Script) -> AsyncGenerator[GatewayAccount]:
+async def serve_script(script: Script) -> AsyncGenerator[GatewayAccount]:
     app = web.Application()
-    app.router.add_post("/{path:.*}", script.answer)
+    app.router.add_post("/{path:.*}", script.respond)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
     await runner.setup()
     await web.TCPSite(runner, "127.0.0.1", 0).start()
@@ -205,7 +207,7 @@ async def scripted(script: Script) -> AsyncGenerator[GatewayAccount]:
 
 def trade_of(session: GatewaySessionRef, **changes: str) -> dict[str, str]:
     """Return a signed response to an inquiry."""
-    usual = {
+    defaults = {
         "CustomField1": session.session_id.hex,
         "MerchantID": ACCOUNT.merchant_id,
         "MerchantTradeNo": number_of(session),
@@ -215,4 +217,4 @@ def trade_of(session: GatewaySessionRef, **changes: str) -> dict[str, str]:
         "gwsr": "10000001",
         "process_date": "2026/11/22 11:00:00",
     }
-    return signed(usual | changes)
+    return signed(defaults | changes)

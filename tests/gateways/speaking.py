@@ -11,23 +11,23 @@ READ_MAX = 64 * 1024
 
 @asynccontextmanager
 async def speaking(
-    said: bytes | list[bytes], asked: list[bytes] | None = None
+    responses: bytes | list[bytes], requests: list[bytes] | None = None
 ) -> AsyncGenerator[str]:
     """Respond to every connection with `said`, or with its items in order; yield the URL."""
 
-    async def speak(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+    async def respond(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
-            heard = await reader.read(READ_MAX)
-            if asked is not None:
-                asked.append(heard)
-            writer.write(said if isinstance(said, bytes) else said.pop(0))
+            request = await reader.read(READ_MAX)
+            if requests is not None:
+                requests.append(request)
+            writer.write(responses if isinstance(responses, bytes) else responses.pop(0))
             await writer.drain()
             writer.close()
             await writer.wait_closed()
         except ConnectionError:
             writer.transport.abort()
 
-    async with TcpServer(speak) as server:
+    async with TcpServer(respond) as server:
         yield f"http://127.0.0.1:{server.port}"
 
 

@@ -26,7 +26,7 @@ NOW = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
 
 @dataclass(frozen=True)
-class Asked:
+class StripeRequest:
     method: str
     path: str
     headers: dict[str, str]
@@ -34,19 +34,19 @@ class Asked:
 
 
 @dataclass
-class Saying:
+class FakeStripe:
     url: str = ""
-    answers: list[tuple[int, bytes]] = field(default_factory=list)
-    asked: list[Asked] = field(default_factory=list)
+    responses: list[tuple[int, bytes]] = field(default_factory=list)
+    requests: list[StripeRequest] = field(default_factory=list)
 
-    def say(self, body: Any, status: int = 200) -> None:
-        self.answers.append(
+    def respond(self, body: Any, status: int = 200) -> None:
+        self.responses.append(
             (status, body if isinstance(body, bytes) else json.dumps(body).encode())
         )
 
-    def refuse(self, status: int, **error: str) -> None:
-        words = {"type": "invalid_request_error", "message": "about sk_test_one"} | error
-        self.say({"error": words}, status)
+    def respond_error(self, status: int, **error: str) -> None:
+        body = {"type": "invalid_request_error", "message": "about sk_test_one"} | error
+        self.respond({"error": body}, status)
 
     @property
     def account(self) -> GatewayAccount:
@@ -54,17 +54,17 @@ class Saying:
 
     async def handle(self, request: web.Request) -> web.Response:
         body = (await request.read()).decode()
-        said = body or request.query_string
-        form = dict(parse_qsl(said, keep_blank_values=True))
+        encoded = body or request.query_string
+        form = dict(parse_qsl(encoded, keep_blank_values=True))
         headers = {name.lower(): value for name, value in request.headers.items()}
-        self.asked.append(Asked(request.method, request.path, headers, form))
-        status, answer = self.answers.pop(0)
-        return web.Response(status=status, body=answer, content_type="application/json")
+        self.requests.append(StripeRequest(request.method, request.path, headers, form))
+        status, response = self.responses.pop(0)
+        return web.Response(status=status, body=response, content_type="application/json")
 
 
 @asynccontextmanager
-async def saying() -> AsyncGenerator[Saying]:
-    stripe = Saying()
+async def serve_fake_stripe() -> AsyncGenerator[FakeStripe]:
+    stripe = FakeStripe()
     app = web.Application()
     app.router.add_route("*", "/{path:.*}", stripe.handle)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -109,7 +109,7 @@ def ref(request: GatewaySessionRequest, reference: str | None = "pi_1") -> Gatew
     )
 
 
-def wanted(**changes: Any) -> GatewayRefundRequest:
+def refund_request(**changes: Any) -> GatewayRefundRequest:
     fields: dict[str, Any] = {
         "refund_id": uuid4(),
         "reference": None,
@@ -125,7 +125,7 @@ def wanted(**changes: Any) -> GatewayRefundRequest:
 
 def intent(request: GatewaySessionRequest, **changes: Any) -> dict[str, Any]:
     """Return a payment intent in the format of the pinned version."""
-    said: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": "pi_1",
         "object": "payment_intent",
         "amount": request.amount_minor,
@@ -138,8 +138,8 @@ def intent(request: GatewaySessionRequest, **changes: Any) -> dict[str, Any]:
         "status": "requires_payment_method",
     }
     if changes.get("status") == "succeeded":
-        said |= {"amount_received": said["amount"], "latest_charge": "ch_1"}
-    return said | changes
+        fields |= {"amount_received": fields["amount"], "latest_charge": "ch_1"}
+    return fields | changes
 
 
 def refund(refund_id: UUID | None, **changes: Any) -> dict[str, Any]:

@@ -19,16 +19,16 @@ from payintent.gateways.port import (
     SessionReport,
 )
 from tests.gateways.ecpay_stage import (
-    BACK,
+    RETURN_URL,
     WHOLE,
     Script,
     Stage,
     account_at,
     notice,
     number_from,
+    open_stage,
     ref_of,
-    scripted,
-    staged,
+    serve_script,
     trade_of,
 )
 from tests.sandbox.ecpay.running import (
@@ -57,7 +57,7 @@ def url() -> Generator[str]:
 
 @pytest.fixture
 async def stage(url: str) -> AsyncGenerator[Stage]:
-    async with staged(url) as stage:
+    async with open_stage(url) as stage:
         yield stage
 
 
@@ -68,9 +68,9 @@ async def test_the_form_contains_exactly_the_values_of_the_session(stage: Stage)
         opened_at=datetime(2026, 11, 22, 18, 30, 5, tzinfo=UTC),
         locale="en-US",
     )
-    created = await stage.created(request)
-    assert created.reference == number_from(ID)
-    redirect = created.next_action["redirect"]
+    session = await stage.create_session(request)
+    assert session.reference == number_from(ID)
+    redirect = session.next_action["redirect"]
     fields = redirect.pop("fields")
     expires_at = request.expires_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
     assert redirect == {
@@ -87,8 +87,8 @@ async def test_the_form_contains_exactly_the_values_of_the_session(stage: Stage)
         "TradeDesc": "Nimbus Books pay_1",
         "ItemName": "Nimbus Books pay_1",
         "ReturnURL": stage.ear.url,
-        "OrderResultURL": BACK,
-        "ClientBackURL": BACK,
+        "OrderResultURL": RETURN_URL,
+        "ClientBackURL": RETURN_URL,
         "UnionPay": "2",
         "ChoosePayment": "Credit",
         "EncryptType": "1",
@@ -97,20 +97,20 @@ async def test_the_form_contains_exactly_the_values_of_the_session(stage: Stage)
         "Language": "ENG",
         "CheckMacValue": mac(fields),
     }
-    assert await stage.created(request) == await stage.created(request)
+    assert await stage.create_session(request) == await stage.create_session(request)
 
 
 async def test_trade_numbers_are_unique_and_have_twenty_alphanumeric_characters(
     stage: Stage,
 ) -> None:
-    known = {(await stage.created(stage.request())).reference for _ in range(50)}
-    assert len(known) == 50
-    assert all(len(item) == 20 and item.isascii() and item.isalnum() for item in known)
+    numbers = {(await stage.create_session(stage.request())).reference for _ in range(50)}
+    assert len(numbers) == 50
+    assert all(len(number) == 20 and number.isascii() and number.isalnum() for number in numbers)
 
 
 async def test_the_payment_page_can_be_on_a_different_host_than_the_api(stage: Stage) -> None:
     stage.account = account_at("http://api.test", page_url="https://pages.test/")
-    redirect = (await stage.created(stage.request())).next_action["redirect"]
+    redirect = (await stage.create_session(stage.request())).next_action["redirect"]
     assert redirect["url"] == "https://pages.test/Cashier/AioCheckOut/V5"
 
 
@@ -131,12 +131,12 @@ async def test_the_payment_page_can_be_on_a_different_host_than_the_api(stage: S
 async def test_the_payment_page_uses_the_buyers_language_or_english(
     stage: Stage, locale: str | None, language: str | None
 ) -> None:
-    redirect = (await stage.created(stage.request(locale=locale))).next_action["redirect"]
+    redirect = (await stage.create_session(stage.request(locale=locale))).next_action["redirect"]
     assert redirect["fields"].get("Language") == language
 
 
 @pytest.mark.parametrize(
-    ("description", "told"),
+    ("description", "expected"),
     [
         ('Tom\'s <b>Café</b> #1; "x" | `rm`', "Tom s b Café b 1 x rm"),
         ("雪國書店 pay_1", "雪國書店 pay_1"),
@@ -147,16 +147,18 @@ async def test_the_payment_page_uses_the_buyers_language_or_english(
     ],
 )
 async def test_characters_that_ecpay_refuses_are_removed_from_a_description(
-    stage: Stage, description: str, told: str
+    stage: Stage, description: str, expected: str
 ) -> None:
-    session = await stage.brought(description=description)
-    fields = (await stage.created(stage.request(description=description))).next_action["redirect"]
-    assert fields["fields"]["ItemName"] == fields["fields"]["TradeDesc"] == told
+    session = await stage.submit_order(description=description)
+    fields = (await stage.create_session(stage.request(description=description))).next_action[
+        "redirect"
+    ]
+    assert fields["fields"]["ItemName"] == fields["fields"]["TradeDesc"] == expected
     assert await stage.gateway.inquire(stage.account, session) == OPEN
 
 
 async def test_the_form_omits_the_result_url_if_there_is_no_return_url(stage: Stage) -> None:
-    redirect = (await stage.created(stage.request(return_url=""))).next_action["redirect"]
+    redirect = (await stage.create_session(stage.request(return_url=""))).next_action["redirect"]
     assert "OrderResultURL" not in redirect["fields"]
 
 
@@ -172,20 +174,20 @@ async def test_the_form_omits_the_result_url_if_there_is_no_return_url(stage: St
 async def test_a_session_that_ecpay_cannot_represent_is_rejected(
     stage: Stage, changes: dict[str, object]
 ) -> None:
-    answer = await stage.gateway.create_session(stage.account, stage.request(**changes))
-    assert isinstance(answer, SessionRejected)
+    outcome = await stage.gateway.create_session(stage.account, stage.request(**changes))
+    assert isinstance(outcome, SessionRejected)
 
 
 @pytest.mark.parametrize("name", ["merchant_id", "hash_key", "hash_iv"])
 async def test_an_account_with_a_missing_credential_is_not_contacted(
     stage: Stage, name: str
 ) -> None:
-    empty = account_at(stage.buyer.url, **{name: ""})
+    account = account_at(stage.buyer.url, **{name: ""})
     request = stage.request()
-    assert await stage.gateway.create_session(empty, request) == SessionRejected(
+    assert await stage.gateway.create_session(account, request) == SessionRejected(
         detail=f"the account has no {name}"
     )
-    assert await stage.gateway.inquire(empty, ref_of(request)) == NotContacted(
+    assert await stage.gateway.inquire(account, ref_of(request)) == NotContacted(
         detail=f"the account has no {name}"
     )
 
@@ -193,47 +195,47 @@ async def test_an_account_with_a_missing_credential_is_not_contacted(
 async def test_an_order_is_absent_until_the_buyer_submits_it_and_then_open(
     stage: Stage,
 ) -> None:
-    unseen = ref_of(stage.request())
-    assert await stage.gateway.inquire(stage.account, unseen) == SessionReport(
+    pending = ref_of(stage.request())
+    assert await stage.gateway.inquire(stage.account, pending) == SessionReport(
         state=GatewaySessionState.ABSENT
     )
-    session = await stage.brought()
+    session = await stage.submit_order()
     for item in (session, replace(session, reference=None)):
         assert await stage.gateway.inquire(stage.account, item) == OPEN
 
 
 async def test_an_unpaid_order_counts_as_closed_an_hour_after_it_was_opened(stage: Stage) -> None:
-    session = await stage.brought()
+    session = await stage.submit_order()
     assert await stage.gateway.close_session(stage.account, session) == OPEN
-    old = replace(session, opened_at=LONG_AGO)
-    assert await stage.gateway.close_session(stage.account, old) == CLOSED
-    assert await stage.gateway.inquire(stage.account, old) == OPEN  # it can still be paid
+    expired = replace(session, opened_at=LONG_AGO)
+    assert await stage.gateway.close_session(stage.account, expired) == CLOSED
+    assert await stage.gateway.inquire(stage.account, expired) == OPEN  # it can still be paid
     await stage.buyer.pay(str(session.reference))
-    report = await stage.gateway.close_session(stage.account, old)
+    report = await stage.gateway.close_session(stage.account, expired)
     assert isinstance(report, SessionReport)
     assert report.state is GatewaySessionState.CAPTURED
 
 
 async def test_a_declined_card_ends_the_session(stage: Stage) -> None:
-    session = await stage.brought()
+    session = await stage.submit_order()
     await stage.buyer.pay(str(session.reference), DECLINED)
     declined = SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
     assert await stage.gateway.inquire(stage.account, session) == declined
-    [told] = await stage.told()
-    assert stage.gateway.parse_callback(stage.account, told).report == declined
+    [callback] = await stage.wait_for_callbacks()
+    assert stage.gateway.parse_callback(stage.account, callback).report == declined
 
 
 async def test_an_order_that_ecpay_has_not_established_stays_open_for_an_hour(
     stage: Stage,
 ) -> None:
     session = ref_of(stage.request())
-    found = trade_of(session, TradeStatus="10200095", process_date="", gwsr="")
-    async with scripted(Script(found)) as account:
+    trade = trade_of(session, TradeStatus="10200095", process_date="", gwsr="")
+    async with serve_script(Script(trade)) as account:
         assert await stage.gateway.inquire(account, session) == OPEN
         assert await stage.gateway.close_session(account, session) == OPEN
-        old = replace(session, opened_at=LONG_AGO)
-        assert await stage.gateway.inquire(account, old) == CLOSED
-        assert await stage.gateway.close_session(account, old) == CLOSED
+        expired = replace(session, opened_at=LONG_AGO)
+        assert await stage.gateway.inquire(account, expired) == CLOSED
+        assert await stage.gateway.close_session(account, expired) == CLOSED
 
 
 @pytest.mark.parametrize(
@@ -255,25 +257,25 @@ async def test_a_response_that_does_not_match_the_session_is_unknown(
     stage: Stage, changes: dict[str, str]
 ) -> None:
     session = ref_of(stage.request())
-    async with scripted(Script(trade_of(session, **changes))) as account:
-        answer = await stage.gateway.inquire(account, session)
-    assert isinstance(answer, OutcomeUnknown)
+    async with serve_script(Script(trade_of(session, **changes))) as account:
+        outcome = await stage.gateway.inquire(account, session)
+    assert isinstance(outcome, OutcomeUnknown)
     # A signed response is not an outage, but an ambiguous form cannot be verified.
-    assert answer.has_responded == ("ItemName" not in changes)
+    assert outcome.has_responded == ("ItemName" not in changes)
 
 
 async def test_a_response_with_an_invalid_signature_is_unknown(stage: Stage) -> None:
     session = ref_of(stage.request())
-    found = trade_of(session) | {"TradeAmt": "1"}
-    async with scripted(Script(found)) as account:
-        answer = await stage.gateway.inquire(account, session)
-    assert isinstance(answer, OutcomeUnknown)
-    assert not isinstance(answer, NotContacted)
-    assert not answer.has_responded
+    trade = trade_of(session) | {"TradeAmt": "1"}
+    async with serve_script(Script(trade)) as account:
+        outcome = await stage.gateway.inquire(account, session)
+    assert isinstance(outcome, OutcomeUnknown)
+    assert not isinstance(outcome, NotContacted)
+    assert not outcome.has_responded
 
 
 async def test_an_overpayment_is_reported_with_the_received_amount(stage: Stage) -> None:
-    _, capture = await stage.captured(DEARER)
+    _, capture = await stage.capture(DEARER)
     assert (capture.amount_minor, capture.currency) == (WHOLE + 100, "TWD")
 
 
@@ -283,7 +285,7 @@ async def test_a_fractional_amount_is_reported_as_received(stage: Stage) -> None
         ("1590.5", WHOLE + 50, None),
         ("1590.001", WHOLE, "1590.001 TWD"),
     ):
-        async with scripted(Script(trade_of(session, TradeAmt=amount))) as account:
+        async with serve_script(Script(trade_of(session, TradeAmt=amount))) as account:
             report = await stage.gateway.inquire(account, session)
         assert isinstance(report, SessionReport)
         assert report.capture is not None
@@ -291,9 +293,10 @@ async def test_a_fractional_amount_is_reported_as_received(stage: Stage) -> None
 
 
 async def test_repeated_callbacks_with_different_bytes_give_the_same_result(stage: Stage) -> None:
-    session = await stage.paid(TWICE)
+    session = await stage.pay(TWICE)
     first, second = [
-        stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
+        stage.gateway.parse_callback(stage.account, callback)
+        for callback in await stage.wait_for_callbacks(2)
     ]
     assert first == second
     assert first.session_id == session.session_id
@@ -303,10 +306,13 @@ async def test_repeated_callbacks_with_different_bytes_give_the_same_result(stag
 async def test_a_simulated_payment_is_ignored_and_does_not_hide_a_real_payment(
     stage: Stage,
 ) -> None:
-    session = await stage.paid(SIMULATED)
+    session = await stage.pay(SIMULATED)
     assert await stage.gateway.inquire(stage.account, session) == OPEN
     await stage.buyer.pay(str(session.reference))
-    callbacks = [stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)]
+    callbacks = [
+        stage.gateway.parse_callback(stage.account, request)
+        for request in await stage.wait_for_callbacks(2)
+    ]
     # The two notifications are sent at the same time, so either may arrive first.
     simulated, real = sorted(callbacks, key=lambda callback: callback.report is not None)
     assert (simulated.session_id, simulated.report) == (session.session_id, None)
@@ -316,16 +322,17 @@ async def test_a_simulated_payment_is_ignored_and_does_not_hide_a_real_payment(
 
 
 async def test_an_unconfirmed_result_is_authorising(stage: Stage) -> None:
-    session = await stage.paid(UNCONFIRMED)
+    session = await stage.pay(UNCONFIRMED)
     first, second = [
-        stage.gateway.parse_callback(stage.account, told) for told in await stage.told(2)
+        stage.gateway.parse_callback(stage.account, callback)
+        for callback in await stage.wait_for_callbacks(2)
     ]
     assert first.report == SessionReport(state=GatewaySessionState.AUTHORISING)
     assert second.report == await stage.gateway.inquire(stage.account, session)
     assert first.id != second.id
 
 
-def reported(
+def parse_report(
     stage: Stage, account: GatewayAccount | None = None, **changes: str | None
 ) -> SessionReport | None:
     callback = stage.gateway.parse_callback(account or stage.account, notice(ID, **changes))
@@ -335,17 +342,17 @@ def reported(
 
 async def test_a_payment_that_is_marked_as_simulated_is_not_captured(stage: Stage) -> None:
     capture = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
-    assert reported(stage) == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
+    assert parse_report(stage) == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
     for flag in ("", "2", None):
-        assert reported(stage, SimulatePaid=flag) == reported(stage)
-    assert reported(stage, SimulatePaid="1") is None
+        assert parse_report(stage, SimulatePaid=flag) == parse_report(stage)
+    assert parse_report(stage, SimulatePaid="1") is None
     # The hash ignores the case of names.
-    assert reported(stage, SimulatePaid=None, simulatepaid="1") is None
+    assert parse_report(stage, SimulatePaid=None, simulatepaid="1") is None
 
 
 @pytest.mark.parametrize("code", ["2", "10100073", "10300028"])
 async def test_inconclusive_codes_are_not_reported(stage: Stage, code: str) -> None:
-    assert reported(stage, RtnCode=code) is None
+    assert parse_report(stage, RtnCode=code) is None
 
 
 @pytest.mark.parametrize(
@@ -362,7 +369,7 @@ async def test_failure_codes_decline_the_session(
     stage: Stage, code: str, reason: FailureReason
 ) -> None:
     declined = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
-    assert reported(stage, RtnCode=code, TradeNo="", TradeAmt="") == declined
+    assert parse_report(stage, RtnCode=code, TradeNo="", TradeAmt="") == declined
 
 
 @pytest.mark.parametrize(
@@ -399,6 +406,6 @@ async def test_a_callback_is_acknowledged_with_1_ok(stage: Stage) -> None:
 
 
 async def test_a_session_of_another_account_is_unknown(stage: Stage) -> None:
-    session = await stage.paid()
-    elsewhere = account_at(stage.buyer.url, merchant_id="2000132")
-    assert isinstance(await stage.gateway.inquire(elsewhere, session), OutcomeUnknown)
+    session = await stage.pay()
+    other_account = account_at(stage.buyer.url, merchant_id="2000132")
+    assert isinstance(await stage.gateway.inquire(other_account, session), OutcomeUnknown)

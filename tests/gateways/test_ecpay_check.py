@@ -90,8 +90,8 @@ def test_a_signed_form_is_parsed_unchanged_or_refused_as_ambiguous(form: dict[st
 
 
 def test_a_value_that_could_be_split_into_two_fields_is_refused() -> None:
-    told = signed({"RtnCode": "1", "RtnMsg": "ok", "SimulatePaid": "1"})
-    value = told["CheckMacValue"]
+    form = signed({"RtnCode": "1", "RtnMsg": "ok", "SimulatePaid": "1"})
+    value = form["CheckMacValue"]
     forged = {"RtnCode": "1", "RtnMsg": "ok&SimulatePaid=1", "CheckMacValue": value}
     assert mac(forged) == value  # so the signature is valid
     with pytest.raises(ValueError, match="ambiguous"):
@@ -117,7 +117,7 @@ def test_field_names_that_differ_only_in_case_are_refused() -> None:
         urlencode(signed({"A": "\ufffd"})).encode().replace(b"%EF%BF%BD", b"%FF"),
         urlencode(signed({"a b": "1"})).encode(),
         urlencode(signed({"": "1"})).encode(),
-        urlencode(signed({f"A{place}": "1" for place in range(FIELDS_MAX)})).encode(),
+        urlencode(signed({f"A{number}": "1" for number in range(FIELDS_MAX)})).encode(),
         urlencode(signed({"A": "1"})).encode() + b"&A=1",
         urlencode(signed({"A": "1"})).encode() + b"&CheckMacValue=",
     ],

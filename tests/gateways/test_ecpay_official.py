@@ -9,7 +9,7 @@ from html import unescape
 import pytest
 
 from payintent.gateways.ecpay.api import check_mac_value
-from tests.gateways.ecpay_stage import Stage, staged
+from tests.gateways.ecpay_stage import Stage, open_stage
 from tests.sandbox.ecpay.running import ACCOUNT, running_ecpay
 from tests.support.node import node
 from tools.openapi.install import FOLDER
@@ -33,15 +33,15 @@ _PROFILE = {
 def order_by_library(order: dict[str, str]) -> dict[str, str]:
     """Return the form fields that the official library creates for an order."""
     library = str(FOLDER / "node_modules" / "ecpay_aio_nodejs")
-    done = subprocess.run(
+    result = subprocess.run(
         [node(), "-e", _SCRIPT, library, json.dumps([_PROFILE, order])],
         capture_output=True,
         text=True,
         timeout=60,
         check=False,
     )
-    assert done.returncode == 0, done.stderr
-    inputs = re.findall(r'name="(\w+)"[^>]*value="([^"]*)"', done.stdout)
+    assert result.returncode == 0, result.stderr
+    inputs = re.findall(r'name="(\w+)"[^>]*value="([^"]*)"', result.stdout)
     return {name: unescape(value) for name, value in inputs}
 
 
@@ -53,21 +53,21 @@ def url() -> Generator[str]:
 
 @pytest.fixture
 async def stage(url: str) -> AsyncGenerator[Stage]:
-    async with staged(url) as stage:
+    async with open_stage(url) as stage:
         yield stage
 
 
-async def ours(stage: Stage, locale: str | None) -> dict[str, str]:
+async def create_order(stage: Stage, locale: str | None) -> dict[str, str]:
     request = stage.request(locale=locale)
-    created = await stage.created(request)
-    return dict(created.next_action["redirect"]["fields"])
+    session = await stage.create_session(request)
+    return dict(session.next_action["redirect"]["fields"])
 
 
 @pytest.mark.parametrize("locale", [None, "en-US", "zh-TW", "zh-Hans", "ja", "ko", "th"])
 async def test_the_library_accepts_our_order_and_computes_the_same_signature(
     stage: Stage, locale: str | None
 ) -> None:
-    order = await ours(stage, locale)
+    order = await create_order(stage, locale)
     value = order.pop("CheckMacValue")
     added = order_by_library(order)
     assert {name: added[name] for name in order} == order
@@ -77,14 +77,14 @@ async def test_the_library_accepts_our_order_and_computes_the_same_signature(
 
 
 async def test_the_library_refuses_a_language_that_ecpay_does_not_support(stage: Stage) -> None:
-    order = await ours(stage, None)
+    order = await create_order(stage, None)
     order.pop("CheckMacValue")
     with pytest.raises(AssertionError, match="Language"):
         order_by_library(order | {"Language": "CHT"})
 
 
 async def test_the_emulator_accepts_an_order_that_the_library_created(stage: Stage) -> None:
-    order = await ours(stage, "ja")
+    order = await create_order(stage, "ja")
     order.pop("CheckMacValue")
     page = await stage.buyer.bring(order_by_library(order))
     assert "Card number" in page, page

@@ -25,10 +25,10 @@ from tests.gateways.ecpay_stage import (
     Script,
     Stage,
     account_at,
+    open_stage,
     ref_of,
     refund_of,
-    scripted,
-    staged,
+    serve_script,
     trade_of,
 )
 from tests.sandbox.ecpay.running import ACCOUNT, UNREFUNDABLE, running_ecpay, signed
@@ -41,7 +41,7 @@ DONE, DECLINED, ABSENT = (
 PART, DOLLAR = 59_000, 100
 AUTHORISED, TO_BE_CLOSED, CLOSED = "已授權", "要關帳", "已關帳"
 WITHDRAWN, CANCELLED = "操作取消", "已取消"
-HELD = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
+CAPTURE = Capture(reference="2611221100000001", amount_minor=WHOLE, currency="TWD")
 
 
 @pytest.fixture(scope="module")
@@ -52,11 +52,13 @@ def url() -> Generator[str]:
 
 @pytest.fixture
 async def stage(url: str) -> AsyncGenerator[Stage]:
-    async with staged(url) as stage:
+    async with open_stage(url) as stage:
         yield stage
 
 
-async def act(stage: Stage, session: GatewaySessionRef, capture: Capture, *actions: str) -> None:
+async def perform_actions(
+    stage: Stage, session: GatewaySessionRef, capture: Capture, *actions: str
+) -> None:
     """Change a payment without the adapter, as a merchant does in ECPay's back office."""
     for action in actions:
         form = {
@@ -70,18 +72,18 @@ async def act(stage: Stage, session: GatewaySessionRef, capture: Capture, *actio
         assert "RtnCode=1&" in answer, answer
 
 
-async def brought_to(stage: Stage, phase: str) -> tuple[GatewaySessionRef, Capture]:
-    session, capture = await stage.captured()
+async def capture_in_phase(stage: Stage, phase: str) -> tuple[GatewaySessionRef, Capture]:
+    session, capture = await stage.capture()
     if phase == CLOSED:
         await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
     else:
         steps = {AUTHORISED: "", TO_BE_CLOSED: "C", WITHDRAWN: "CE", CANCELLED: "N"}
-        await act(stage, session, capture, *steps[phase])
+        await perform_actions(stage, session, capture, *steps[phase])
     return session, capture
 
 
 async def test_an_instalment_order_can_only_be_refunded_in_full(stage: Stage) -> None:
-    session, capture = await stage.captured(card="4000009900000186")
+    session, capture = await stage.capture(card="4000009900000186")
     await stage.buyer.call(f"/_ecpay/trades/{capture.reference}/close", {})
     part = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
     assert isinstance(part, RefundReport)
@@ -91,15 +93,15 @@ async def test_an_instalment_order_can_only_be_refunded_in_full(stage: Stage) ->
     assert whole.state is DONE
 
 
-async def given_back(stage: Stage, capture: Capture) -> int:
+async def refunded_minor(stage: Stage, capture: Capture) -> int:
     return DOLLAR * (await stage.buyer.trade(capture.reference))["given_back"]
 
 
-async def closing(stage: Stage, capture: Capture) -> str:
+async def closing_status(stage: Stage, capture: Capture) -> str:
     return (await stage.buyer.trade(capture.reference))["closing"]
 
 
-async def refunded(
+async def refund(
     stage: Stage, session: GatewaySessionRef | None, capture: Capture, amount_minor: int = WHOLE
 ) -> GatewayRefundState:
     report = await stage.gateway.refund(stage.account, refund_of(session, capture, amount_minor))
@@ -108,7 +110,7 @@ async def refunded(
 
 
 @pytest.mark.parametrize(
-    ("phase", "then"),
+    ("phase", "final_phase"),
     [
         (AUTHORISED, CANCELLED),
         (TO_BE_CLOSED, CANCELLED),
@@ -117,73 +119,73 @@ async def refunded(
     ],
 )
 async def test_a_full_refund_succeeds_in_every_closing_status(
-    stage: Stage, phase: str, then: str
+    stage: Stage, phase: str, final_phase: str
 ) -> None:
-    session, capture = await brought_to(stage, phase)
-    assert await refunded(stage, session, capture) is DONE
-    assert await given_back(stage, capture) == WHOLE
-    assert await closing(stage, capture) == then
-    assert await refunded(stage, session, capture) is DECLINED
+    session, capture = await capture_in_phase(stage, phase)
+    assert await refund(stage, session, capture) is DONE
+    assert await refunded_minor(stage, capture) == WHOLE
+    assert await closing_status(stage, capture) == final_phase
+    assert await refund(stage, session, capture) is DECLINED
 
 
 @pytest.mark.parametrize("phase", [AUTHORISED, TO_BE_CLOSED, WITHDRAWN, CLOSED])
 async def test_partial_refunds_succeed_in_every_closing_status(stage: Stage, phase: str) -> None:
-    session, capture = await brought_to(stage, phase)
-    assert await refunded(stage, session, capture, PART) is DONE
-    assert await given_back(stage, capture) == PART
-    assert await refunded(stage, session, capture) is DECLINED
-    assert await refunded(stage, session, capture, WHOLE - PART) is DONE
-    assert await given_back(stage, capture) == WHOLE
+    session, capture = await capture_in_phase(stage, phase)
+    assert await refund(stage, session, capture, PART) is DONE
+    assert await refunded_minor(stage, capture) == PART
+    assert await refund(stage, session, capture) is DECLINED
+    assert await refund(stage, session, capture, WHOLE - PART) is DONE
+    assert await refunded_minor(stage, capture) == WHOLE
 
 
 async def test_a_payment_cancelled_in_the_back_office_is_not_refunded_again(stage: Stage) -> None:
-    session, capture = await brought_to(stage, CANCELLED)
-    assert await refunded(stage, session, capture) is DECLINED
-    assert await refunded(stage, session, capture, PART) is DECLINED
+    session, capture = await capture_in_phase(stage, CANCELLED)
+    assert await refund(stage, session, capture) is DECLINED
+    assert await refund(stage, session, capture, PART) is DECLINED
 
 
 @pytest.mark.parametrize("changes", [{"session": None}, {"amount_minor": 50}])
 async def test_a_refund_without_a_trade_or_in_fractional_dollars_is_declined(
     stage: Stage, changes: dict[str, Any]
 ) -> None:
-    session, capture = await brought_to(stage, CLOSED)
+    session, capture = await capture_in_phase(stage, CLOSED)
     request = replace(refund_of(session, capture), **changes)
     report = await stage.gateway.refund(stage.account, request)
     assert isinstance(report, RefundReport)
     assert report.state is DECLINED
-    assert await given_back(stage, capture) == 0
+    assert await refunded_minor(stage, capture) == 0
 
 
 async def test_a_refund_of_a_capture_of_another_trade_is_declined(stage: Stage) -> None:
-    session, _ = await brought_to(stage, CLOSED)
-    _, other = await brought_to(stage, CLOSED)
-    assert await refunded(stage, session, other) is DECLINED
-    assert await given_back(stage, other) == 0
+    session, _ = await capture_in_phase(stage, CLOSED)
+    _, other_capture = await capture_in_phase(stage, CLOSED)
+    assert await refund(stage, session, other_capture) is DECLINED
+    assert await refunded_minor(stage, other_capture) == 0
 
 
 async def test_a_refund_that_ecpay_refuses_is_declined_and_absent(stage: Stage) -> None:
-    session, capture = await stage.captured(UNREFUNDABLE)
+    session, capture = await stage.capture(UNREFUNDABLE)
     request = refund_of(session, capture)
     report = await stage.gateway.refund(stage.account, request)
     assert isinstance(report, RefundReport)
     assert report.state is DECLINED
     assert "too low" in report.detail
-    stands = await stage.gateway.inquire_refund(stage.account, request)
-    assert stands == RefundReport(state=ABSENT)
+    inquiry = await stage.gateway.inquire_refund(stage.account, request)
+    assert inquiry == RefundReport(state=ABSENT)
 
 
 async def test_without_a_check_code_closed_payments_are_refunded_and_inquiries_skipped(
     stage: Stage,
 ) -> None:
     stage.account = account_at(stage.buyer.url, credit_check_code="")
-    session, capture = await brought_to(stage, AUTHORISED)
-    assert await refunded(stage, session, capture) is DECLINED
-    session, capture = await brought_to(stage, CLOSED)
-    assert await refunded(stage, session, capture, PART) is DONE
-    assert await given_back(stage, capture) == PART
-    asked = await stage.gateway.inquire_refund(stage.account, refund_of(session, capture, PART))
-    assert isinstance(asked, OutcomeUnknown)
-    assert asked.is_skipped
+    session, capture = await capture_in_phase(stage, AUTHORISED)
+    assert await refund(stage, session, capture) is DECLINED
+    session, capture = await capture_in_phase(stage, CLOSED)
+    assert await refund(stage, session, capture, PART) is DONE
+    assert await refunded_minor(stage, capture) == PART
+    report = await stage.gateway.inquire_refund(stage.account, refund_of(session, capture, PART))
+    assert isinstance(report, OutcomeUnknown)
+    assert report.is_skipped
 
 
 @pytest.mark.parametrize(
@@ -193,7 +195,7 @@ async def test_without_a_check_code_closed_payments_are_refunded_and_inquiries_s
 async def test_refunds_are_not_sent_while_ecpay_closes_the_day(
     stage: Stage, moment: str, passes: bool
 ) -> None:
-    session, capture = await brought_to(stage, CLOSED)
+    session, capture = await capture_in_phase(stage, CLOSED)
     at = datetime.fromisoformat(f"2026-11-22T{moment}+00:00").astimezone(UTC).timestamp()
     http = GatewayHttpClient(timeout_s=10, response_bytes_max=10_000)
     gateway = EcpayGateway(http, now=lambda: at)
@@ -204,29 +206,31 @@ async def test_refunds_are_not_sent_while_ecpay_closes_the_day(
     assert passes or answer == NotContacted(
         detail="ECPay is closing the day's trades", is_skipped=True
     )
-    assert await given_back(stage, capture) == (PART if passes else 0)
+    assert await refunded_minor(stage, capture) == (PART if passes else 0)
     never = account_at(stage.buyer.url, credit_check_code="")
     assert isinstance(await gateway.refund(never, request), RefundReport)
     await http.close()
 
 
 async def test_a_refund_is_identified_by_the_total_refunded_amount(stage: Stage) -> None:
-    session, capture = await brought_to(stage, CLOSED)
+    session, capture = await capture_in_phase(stage, CLOSED)
 
-    async def stands(amount_minor: int, reference: str | None = None) -> GatewayRefundState | None:
+    async def inquire_state(
+        amount_minor: int, reference: str | None = None
+    ) -> GatewayRefundState | None:
         request = refund_of(session, capture, amount_minor, reference=reference)
         report = await stage.gateway.inquire_refund(stage.account, request)
         return report.state if isinstance(report, RefundReport) else None
 
-    assert await stands(WHOLE) is ABSENT
+    assert await inquire_state(WHOLE) is ABSENT
     first = await stage.gateway.refund(stage.account, refund_of(session, capture, PART))
     assert isinstance(first, RefundReport)
-    assert await stands(PART, first.reference) is DONE
-    assert await stands(PART) is None  # ambiguous: an earlier refund has the same amount
-    assert await stands(PART + DOLLAR) is ABSENT
-    assert await refunded(stage, session, capture, WHOLE - PART) is DONE
-    assert await stands(WHOLE - PART) is DONE
-    assert await stands(PART) is DONE
+    assert await inquire_state(PART, first.reference) is DONE
+    assert await inquire_state(PART) is None  # ambiguous: an earlier refund has the same amount
+    assert await inquire_state(PART + DOLLAR) is ABSENT
+    assert await refund(stage, session, capture, WHOLE - PART) is DONE
+    assert await inquire_state(WHOLE - PART) is DONE
+    assert await inquire_state(PART) is DONE
 
 
 def detail(status: str, *rows: tuple[str, int], clsamt: int = 0, **changes: Any) -> Any:
@@ -236,29 +240,31 @@ def detail(status: str, *rows: tuple[str, int], clsamt: int = 0, **changes: Any)
         "clsamt": clsamt,
         "authtime": "2026/11/22 11:00:00",
         "status": status,
-        "close_data": [{"status": one, "amount": str(many), "sno": "1"} for one, many in rows],
+        "close_data": [
+            {"status": row_status, "amount": str(amount), "sno": "1"} for row_status, amount in rows
+        ],
     }
     return {"RtnMsg": "", "RtnValue": credit | changes}
 
 
-ACTED = {"MerchantID": ACCOUNT.merchant_id, "TradeNo": HELD.reference, "RtnMsg": ""}
+ACTED = {"MerchantID": ACCOUNT.merchant_id, "TradeNo": CAPTURE.reference, "RtnMsg": ""}
 
 
-async def asked_of(
-    stage: Stage, said: Any, amount_minor: int = WHOLE
+async def request_refund(
+    stage: Stage, details: Any, amount_minor: int = WHOLE
 ) -> tuple[str, RefundReport | OutcomeUnknown]:
     """Request a refund from a fake ECPay; return the actions that it received."""
     session = ref_of(stage.request())
-    done = {**ACTED, "MerchantTradeNo": str(session.reference), "RtnCode": "1"}
-    acts: list[dict[str, str]] = []
-    script = Script(trade_of(session), said, urlencode(done).encode(), acts=acts)
-    async with scripted(script) as account:
-        answer = await stage.gateway.refund(account, refund_of(session, HELD, amount_minor))
-    return "".join(item["Action"] for item in acts), answer
+    response = {**ACTED, "MerchantTradeNo": str(session.reference), "RtnCode": "1"}
+    actions: list[dict[str, str]] = []
+    script = Script(trade_of(session), details, urlencode(response).encode(), actions=actions)
+    async with serve_script(script) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, CAPTURE, amount_minor))
+    return "".join(item["Action"] for item in actions), answer
 
 
 @pytest.mark.parametrize(
-    ("said", "whole", "part"),
+    ("details", "whole", "part"),
     [
         (detail("Authorized"), "N", "CR"),
         (detail("已授權", close_data=None), "N", "CR"),
@@ -271,14 +277,14 @@ async def asked_of(
     ],
 )
 async def test_every_closing_status_maps_to_its_refund_actions(
-    stage: Stage, said: Any, whole: str, part: str
+    stage: Stage, details: Any, whole: str, part: str
 ) -> None:
-    assert (await asked_of(stage, said))[0] == whole
-    assert (await asked_of(stage, said, PART))[0] == part
+    assert (await request_refund(stage, details))[0] == whole
+    assert (await request_refund(stage, details, PART))[0] == part
 
 
 @pytest.mark.parametrize(
-    "said",
+    "details",
     [
         detail("未授權"),
         detail("?"),
@@ -291,15 +297,15 @@ async def test_every_closing_status_maps_to_its_refund_actions(
     ],
 )
 async def test_no_action_is_sent_if_the_trade_details_cannot_be_interpreted(
-    stage: Stage, said: Any
+    stage: Stage, details: Any
 ) -> None:
-    actions, answer = await asked_of(stage, said)
+    actions, answer = await request_refund(stage, details)
     assert actions == ""
     assert isinstance(answer, NotContacted)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "details",
     [
         detail("已關帳", ("已關帳", 1590), ("已關帳", -1000), clsamt=1590),
         detail("已關帳", ("已關帳", 1590), ("要關帳", -1000), clsamt=1590),
@@ -307,21 +313,21 @@ async def test_no_action_is_sent_if_the_trade_details_cannot_be_interpreted(
     ],
 )
 async def test_earlier_refunds_are_counted_in_every_format_of_the_trade_details(
-    stage: Stage, said: Any
+    stage: Stage, details: Any
 ) -> None:
-    actions, answer = await asked_of(stage, said, 60_000)
+    actions, answer = await request_refund(stage, details, 60_000)
     assert (actions, isinstance(answer, RefundReport)) == ("", True)
-    actions, answer = await asked_of(stage, said, 59_000)
+    actions, answer = await request_refund(stage, details, 59_000)
     assert actions == "R"
 
 
 async def test_a_withdrawn_refund_is_not_counted(stage: Stage) -> None:
-    said = detail("已關帳", ("已關帳", 1590), ("操作取消", -1000), clsamt=1590)
-    assert (await asked_of(stage, said, 60_000))[0] == "R"
+    details = detail("已關帳", ("已關帳", 1590), ("操作取消", -1000), clsamt=1590)
+    assert (await request_refund(stage, details, 60_000))[0] == "R"
 
 
 @pytest.mark.parametrize(
-    ("acted", "status"),
+    ("changes", "status"),
     [
         ({"RtnCode": "1"}, 500),
         ({"RtnCode": "1"}, 403),
@@ -332,23 +338,23 @@ async def test_a_withdrawn_refund_is_not_counted(stage: Stage) -> None:
     ],
 )
 @pytest.mark.parametrize(
-    ("said", "outcome"),
+    ("details", "outcome"),
     [
         (detail("已授權"), OutcomeUnknown),  # the cancellation, which refunds the payment
         (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawal before it
     ],
 )
 async def test_an_action_without_a_clear_response_is_unknown_if_it_may_have_refunded(
-    stage: Stage, acted: dict[str, str], status: int, said: Any, outcome: type[OutcomeUnknown]
+    stage: Stage, changes: dict[str, str], status: int, details: Any, outcome: type[OutcomeUnknown]
 ) -> None:
     session = ref_of(stage.request())
-    form = ACTED | {"MerchantTradeNo": str(session.reference)} | acted
-    acts: list[dict[str, str]] = []
-    script = Script(trade_of(session), said, urlencode(form).encode(), status, acts)
-    async with scripted(script) as account:
-        answer = await stage.gateway.refund(account, refund_of(session, HELD))
+    form = ACTED | {"MerchantTradeNo": str(session.reference)} | changes
+    actions: list[dict[str, str]] = []
+    script = Script(trade_of(session), details, urlencode(form).encode(), status, actions)
+    async with serve_script(script) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, CAPTURE))
     assert type(answer) is outcome
-    assert len(acts) == 1
+    assert len(actions) == 1
 
 
 @pytest.mark.parametrize("changes", [{"TradeStatus": "0"}, {"TradeNo": "another"}])
@@ -356,14 +362,14 @@ async def test_a_refund_of_an_unknown_payment_is_declined_and_its_inquiry_unknow
     stage: Stage, changes: dict[str, str]
 ) -> None:
     session = ref_of(stage.request())
-    acts: list[dict[str, str]] = []
-    async with scripted(Script(trade_of(session, **changes), acts=acts)) as account:
-        answer = await stage.gateway.refund(account, refund_of(session, HELD))
-        asked = await stage.gateway.inquire_refund(account, refund_of(session, HELD))
+    actions: list[dict[str, str]] = []
+    async with serve_script(Script(trade_of(session, **changes), actions=actions)) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, CAPTURE))
+        report = await stage.gateway.inquire_refund(account, refund_of(session, CAPTURE))
     assert isinstance(answer, RefundReport)
     assert answer.state is DECLINED
-    assert isinstance(asked, OutcomeUnknown)
-    assert acts == []
+    assert isinstance(report, OutcomeUnknown)
+    assert actions == []
 
 
 async def test_a_refund_is_not_sent_if_the_queries_before_it_time_out(
@@ -371,12 +377,12 @@ async def test_a_refund_is_not_sent_if_the_queries_before_it_time_out(
 ) -> None:
     monkeypatch.setattr(refunds, "QUERIES_TIMEOUT_S", 0.1)
     session = ref_of(stage.request())
-    held = asyncio.Event()
-    script = Script(trade_of(session), acts=[], hold=held)
-    async with scripted(script) as account:
-        answer = await stage.gateway.refund(account, refund_of(session, HELD))
-        asked = await stage.gateway.inquire_refund(account, refund_of(session, HELD))
-        held.set()
+    released = asyncio.Event()
+    script = Script(trade_of(session), actions=[], hold=released)
+    async with serve_script(script) as account:
+        answer = await stage.gateway.refund(account, refund_of(session, CAPTURE))
+        report = await stage.gateway.inquire_refund(account, refund_of(session, CAPTURE))
+        released.set()
     assert isinstance(answer, NotContacted)
-    assert type(asked) is OutcomeUnknown
-    assert script.acts == []
+    assert type(report) is OutcomeUnknown
+    assert script.actions == []

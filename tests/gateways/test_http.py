@@ -20,24 +20,24 @@ async def http() -> AsyncGenerator[GatewayHttpClient]:
 
 
 async def test_a_response_is_returned_as_status_and_bytes(http: GatewayHttpClient) -> None:
-    asked: list[bytes] = []
-    async with speaking(reply("418 Teapot", b"\xff\x00"), asked) as url:
-        answer = await http.request("POST", f"{url}/a", headers={"X-Own": "1"}, body=b"question")
-    assert answer == HttpResponse(418, b"\xff\x00")
-    assert asked[0].startswith(b"POST /a HTTP/1.1\r\n")
-    assert asked[0].endswith(b"\r\n\r\nquestion")
-    assert b"Accept-Encoding: identity\r\n" in asked[0]
-    assert b"X-Own: 1\r\n" in asked[0]
+    requests: list[bytes] = []
+    async with speaking(reply("418 Teapot", b"\xff\x00"), requests) as url:
+        response = await http.request("POST", f"{url}/a", headers={"X-Own": "1"}, body=b"question")
+    assert response == HttpResponse(418, b"\xff\x00")
+    assert requests[0].startswith(b"POST /a HTTP/1.1\r\n")
+    assert requests[0].endswith(b"\r\n\r\nquestion")
+    assert b"Accept-Encoding: identity\r\n" in requests[0]
+    assert b"X-Own: 1\r\n" in requests[0]
 
 
 async def test_a_redirect_is_returned_and_not_followed(http: GatewayHttpClient) -> None:
-    asked: list[bytes] = []
-    async with speaking(b"", asked) as elsewhere:
-        said = reply("302 Found", b"", f"Location: {elsewhere}/")
-        async with speaking(said) as url:
-            answer = await http.request("GET", url, headers={})
-    assert answer == HttpResponse(302, b"")
-    assert asked == []
+    requests: list[bytes] = []
+    async with speaking(b"", requests) as target:
+        redirect = reply("302 Found", b"", f"Location: {target}/")
+        async with speaking(redirect) as url:
+            response = await http.request("GET", url, headers={})
+    assert response == HttpResponse(302, b"")
+    assert requests == []
 
 
 async def test_a_response_larger_than_the_limit_is_unknown(
@@ -46,8 +46,8 @@ async def test_a_response_larger_than_the_limit_is_unknown(
     async with speaking(reply("200 OK", b"x" * LIMIT)) as url:
         assert await http.request("GET", url, headers={}) == HttpResponse(200, b"x" * LIMIT)
     async with speaking(reply("200 OK", b"x" * (LIMIT + 1))) as url:
-        answer = await http.request("GET", url, headers={})
-    assert answer == OutcomeUnknown(detail=f"the response exceeds {LIMIT} bytes")
+        response = await http.request("GET", url, headers={})
+    assert response == OutcomeUnknown(detail=f"the response exceeds {LIMIT} bytes")
 
 
 async def test_an_endless_response_is_unknown(http: GatewayHttpClient) -> None:
@@ -59,21 +59,21 @@ async def test_an_endless_response_is_unknown(http: GatewayHttpClient) -> None:
 
 
 async def test_a_compressed_response_is_not_decompressed(http: GatewayHttpClient) -> None:
-    packed = gzip.compress(b"x" * 100_000)
-    async with speaking(reply("200 OK", packed, "Content-Encoding: gzip")) as url:
-        assert await http.request("GET", url, headers={}) == HttpResponse(200, packed)
+    compressed = gzip.compress(b"x" * 100_000)
+    async with speaking(reply("200 OK", compressed, "Content-Encoding: gzip")) as url:
+        assert await http.request("GET", url, headers={}) == HttpResponse(200, compressed)
 
 
 async def test_cookies_are_not_stored(http: GatewayHttpClient) -> None:
-    asked: list[bytes] = []
-    async with speaking(reply("200 OK", b"", "Set-Cookie: a=1; Path=/"), asked) as url:
+    requests: list[bytes] = []
+    async with speaking(reply("200 OK", b"", "Set-Cookie: a=1; Path=/"), requests) as url:
         await http.request("GET", url, headers={})
         await http.request("GET", url, headers={})
-    assert b"Cookie" not in asked[1]
+    assert b"Cookie" not in requests[1]
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         b"",
         b"SSH-2.0-OpenSSH_9.2\r\n",
@@ -83,9 +83,9 @@ async def test_cookies_are_not_stored(http: GatewayHttpClient) -> None:
     ],
 )
 async def test_an_incomplete_or_invalid_response_is_unknown(
-    http: GatewayHttpClient, said: bytes
+    http: GatewayHttpClient, response: bytes
 ) -> None:
-    async with speaking(said) as url:
+    async with speaking(response) as url:
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 
@@ -94,8 +94,8 @@ async def test_a_refused_connection_is_reported_as_not_contacted_without_the_url
 ) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:
         port = listener.getsockname()[1]
-    answer = await http.request("GET", f"http://127.0.0.1:{port}/?key=secret", headers={})
-    assert answer == NotContacted(detail="no connection: ClientConnectorError")
+    response = await http.request("GET", f"http://127.0.0.1:{port}/?key=secret", headers={})
+    assert response == NotContacted(detail="no connection: ClientConnectorError")
     assert await http.request("GET", "nonsense", headers={}) == OutcomeUnknown(
         detail="no response: ValueError"
     )
@@ -103,11 +103,11 @@ async def test_a_refused_connection_is_reported_as_not_contacted_without_the_url
 
 async def test_a_timeout_is_unknown(http: GatewayHttpClient) -> None:
     with socket.create_server(("127.0.0.1", 0)) as listener:  # it never responds
-        begun = time.monotonic()
+        started_at = time.monotonic()
         url = f"http://127.0.0.1:{listener.getsockname()[1]}"
-        answer = await http.request("GET", url, headers={})
-    assert answer == OutcomeUnknown(detail="no response within 0.5 s")
-    assert 0.4 < time.monotonic() - begun < 3
+        response = await http.request("GET", url, headers={})
+    assert response == OutcomeUnknown(detail="no response within 0.5 s")
+    assert 0.4 < time.monotonic() - started_at < 3
 
 
 async def test_an_unused_client_can_be_closed_twice() -> None:

@@ -27,7 +27,7 @@ _CARD = "4242424242424242"
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def installed_package(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """Add the package in docs/contribute/add-a-gateway.md to the import path."""
     monkeypatch.syspath_prepend(str(lay_out_example(tmp_path)))
     invalidate_caches()
@@ -35,64 +35,66 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     sys.modules.pop(MODULE, None)
 
 
-@pytest.mark.usefixtures("installed")
+@pytest.mark.usefixtures("installed_package")
 async def test_a_buyer_pays_with_the_gateway_of_an_installed_package(settings: Settings) -> None:
     port = free_port()
     base = f"http://127.0.0.1:{port}/v1"
     service = await open_service(settings.model_copy(update={"api_base": base}))
-    app = build_app(service.settings, lambda _: _at_once(service))
+    app = build_app(service.settings, lambda _: _return_service(service))
     with running_simulator() as gateway_url:
-        merchant = await _offered(service, gateway_url)
+        merchant = await _create_merchant(service, gateway_url)
         async with (
             listening(make_server(app, service.settings, "127.0.0.1", port)),
             aiohttp.ClientSession() as client,
         ):
             headers = {"Authorization": f"Bearer {merchant}", "Idempotency-Key": str(uuid4())}
             order = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-1"}
-            made = await _send(client, "POST", f"{base}/payments", json=order, headers=headers)
-            checkout = f"{base}/checkout/{made['checkout_id']}"
+            payment = await _send(client, "POST", f"{base}/payments", json=order, headers=headers)
+            checkout = f"{base}/checkout/{payment['checkout_id']}"
             [quote] = (await _send(client, "GET", f"{checkout}/quotes"))["quotes"]
-            chosen = {
+            selection = {
                 "payment_method_id": quote["payment_method_id"],
             }
-            selected = await _send(client, "POST", f"{checkout}/quotes", json=chosen)
+            selected = await _send(client, "POST", f"{checkout}/quotes", json=selection)
             assert selected["next_action"]["type"] == "redirect", selected
             url = selected["next_action"]["redirect"]["url"]
             assert url.startswith(gateway_url)
-            async with client.post(url, data={"card": _CARD}, allow_redirects=False) as paid:
-                assert paid.status == 303, await paid.text()
+            async with client.post(url, data={"card": _CARD}, allow_redirects=False) as response:
+                assert response.status == 303, await response.text()
 
             async def status() -> bool:
-                found = await _send(client, "GET", f"{base}/payments/{made['id']}", headers=headers)
-                return found["status"] == "PAID"
+                stored = await _send(
+                    client, "GET", f"{base}/payments/{payment['id']}", headers=headers
+                )
+                return stored["status"] == "PAID"
 
             await wait_until(status, "the callback of the gateway makes the payment PAID")
             app.on_stop()
 
 
-async def _at_once(service: Any) -> Any:
+async def _return_service(service: Any) -> Any:
     return service
 
 
-async def _offered(service: Any, gateway_url: str) -> str:
+async def _create_merchant(service: Any, gateway_url: str) -> str:
     """Create a merchant with a card method at the package's gateway; return its API key."""
     credentials = {"api_key": KEY, "signing_secret": SECRET}
     account = AddAccount(provider="example", base_url=gateway_url, credentials=credentials)
     account_id = (await service.run_operation(account, ACTOR)).id
-    new = await service.run_operation(CreateMerchant(name="Nimbus Books"), ACTOR)
+    merchant = await service.run_operation(CreateMerchant(name="Nimbus Books"), ACTOR)
     method = AddPaymentMethod(
-        merchant_id=new.merchant.id,
+        merchant_id=merchant.merchant.id,
         account_id=account_id,
         kind="redirect",
         label="Example Pay",
         currencies=["THB"],
     )
     await service.run_operation(method, ACTOR)
-    return new.api_key
+    return merchant.api_key
 
 
 async def _send(client: aiohttp.ClientSession, method: str, url: str, **options: Any) -> Any:
-    async with client.request(method, url, **options) as answer:
-        body = await answer.json()
-        assert answer.status < 300, body
+    async with client.request(method, url, **options) as response:
+        body = await response.json()
+        assert response.status < 300, body
         return body

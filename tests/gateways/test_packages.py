@@ -13,7 +13,7 @@ from tests.support.example_package import entry_points_in
 
 HTTP = GatewayHttpClient(timeout_s=1.0, response_bytes_max=1)
 
-WHOLE = """
+ADAPTERS = """
 from payintent.gateways.simulator import SimulatorGateway
 
 class Acme(SimulatorGateway):
@@ -42,7 +42,7 @@ def failing(http):
 @pytest.fixture
 def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     """A folder of installed packages, with a module of gateway adapters."""
-    (tmp_path / "acme_gateways.py").write_text(WHOLE)
+    (tmp_path / "acme_gateways.py").write_text(ADAPTERS)
     monkeypatch.setattr(sys, "path", [str(tmp_path), *sys.path])
     yield tmp_path
     sys.modules.pop("acme_gateways", None)
@@ -55,10 +55,10 @@ def _install(site: Path, package: str, name: str, value: str) -> None:
     (info / "entry_points.txt").write_text(f"[payintent.gateways]\n{name} = {value}\n")
 
 
-def _refusal(site: Path) -> str:
-    with pytest.raises(GatewayPackageError) as refused:
+def _load_error(site: Path) -> str:
+    with pytest.raises(GatewayPackageError) as error:
         load_gateway_packages(HTTP, BUILT_IN_PROVIDERS, entry_points_in(site))
-    return str(refused.value)
+    return str(error.value)
 
 
 def test_a_package_adds_a_gateway(site: Path) -> None:
@@ -71,7 +71,7 @@ def test_a_package_adds_a_gateway(site: Path) -> None:
 
 def test_a_package_cannot_replace_a_built_in_gateway(site: Path) -> None:
     _install(site, "acme-pay", "stripe", "acme_gateways:Acme")
-    assert _refusal(site) == (
+    assert _load_error(site) == (
         "two packages provide the gateway stripe: payintent itself and acme-pay 2.1; "
         "uninstall one of them"
     )
@@ -80,11 +80,11 @@ def test_a_package_cannot_replace_a_built_in_gateway(site: Path) -> None:
 def test_the_error_names_both_packages_that_provide_the_same_gateway(site: Path) -> None:
     _install(site, "acme-pay", "acme", "acme_gateways:Acme")
     _install(site, "zeta-pay", "acme", "acme_gateways:Acme")
-    assert "acme: acme-pay 2.1 and zeta-pay 2.1" in _refusal(site)
+    assert "acme: acme-pay 2.1 and zeta-pay 2.1" in _load_error(site)
 
 
 @pytest.mark.parametrize(
-    ("value", "why"),
+    ("value", "reason"),
     [
         ("acme_nowhere:Acme", "ModuleNotFoundError: No module named 'acme_nowhere'"),
         ("acme_gateways:Nothing", "AttributeError: module 'acme_gateways' has no attribute"),
@@ -95,15 +95,17 @@ def test_the_error_names_both_packages_that_provide_the_same_gateway(site: Path)
     ],
 )
 def test_the_error_names_the_unusable_gateway_and_the_reason(
-    site: Path, value: str, why: str
+    site: Path, value: str, reason: str
 ) -> None:
     _install(site, "acme-pay", "acme", value)
-    said = _refusal(site)
-    assert said.startswith(f"the gateway acme ({value} in acme-pay 2.1) cannot be used: {why}")
+    message = _load_error(site)
+    assert message.startswith(
+        f"the gateway acme ({value} in acme-pay 2.1) cannot be used: {reason}"
+    )
 
 
 def test_a_gateway_with_an_invalid_name_is_refused(site: Path) -> None:
     _install(site, "acme-pay", "Acme Pay", "acme_gateways:Shouting")
-    assert _refusal(site).endswith(
+    assert _load_error(site).endswith(
         "cannot be used: its name must be 1 to 32 lowercase letters, digits, _ and -"
     )

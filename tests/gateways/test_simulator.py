@@ -90,19 +90,21 @@ def request_(merchant: Merchant) -> GatewaySessionRequest:
     )
 
 
-async def opened(
+async def open_session(
     gateway: Gateway, account: GatewayAccount, request: GatewaySessionRequest
 ) -> SessionCreated:
-    created = await gateway.create_session(account, request)
-    assert isinstance(created, SessionCreated), created
-    return created
+    session = await gateway.create_session(account, request)
+    assert isinstance(session, SessionCreated), session
+    return session
 
 
-def ref(request: GatewaySessionRequest, created: SessionCreated | None = None) -> GatewaySessionRef:
-    return named(request.session_id, created.reference if created else None)
+def ref(
+    request: GatewaySessionRequest, created_session: SessionCreated | None = None
+) -> GatewaySessionRef:
+    return session_ref(request.session_id, created_session.reference if created_session else None)
 
 
-def named(session_id: UUID, reference: str | None = None) -> GatewaySessionRef:
+def session_ref(session_id: UUID, reference: str | None = None) -> GatewaySessionRef:
     return GatewaySessionRef(
         session_id=session_id,
         reference=reference,
@@ -116,24 +118,24 @@ def fresh_reference() -> str:
     return ids.format_id(ids.SESSION, uuid4())
 
 
-async def paid_with(shop: Shop, created: SessionCreated, card: str) -> None:
-    reply = await shop.pay({"pay_url": created.next_action["redirect"]["url"]}, card)
+async def pay(shop: Shop, created_session: SessionCreated, card: str) -> None:
+    reply = await shop.pay({"pay_url": created_session.next_action["redirect"]["url"]}, card)
     assert reply.status == 303
 
 
 def as_callback(received: Received, **changes: object) -> CallbackRequest:
-    came = CallbackRequest(method="POST", headers=received.headers, query={}, body=received.body)
-    return replace(came, **changes)  # type: ignore[arg-type]
+    request = CallbackRequest(method="POST", headers=received.headers, query={}, body=received.body)
+    return replace(request, **changes)  # type: ignore[arg-type]
 
 
 async def test_a_session_opens_and_the_buyer_is_redirected(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
-    created = await opened(gateway, account, request_)
-    session = await shop.inquire(created.reference)
+    created_session = await open_session(gateway, account, request_)
+    session = await shop.inquire(created_session.reference)
     assert session["reference"] == ids.format_id(ids.SESSION, request_.session_id)
     expires_at = request_.expires_at.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    assert created.next_action == {
+    assert created_session.next_action == {
         "type": "redirect",
         "redirect": {
             "url": session["pay_url"],
@@ -147,14 +149,14 @@ async def test_a_session_opens_and_the_buyer_is_redirected(
 async def test_a_repeated_request_with_the_same_id_returns_the_same_session(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
-    first = await opened(gateway, account, request_)
-    assert await opened(gateway, account, request_) == first
+    first = await open_session(gateway, account, request_)
+    assert await open_session(gateway, account, request_) == first
 
 
 async def test_a_repeated_request_with_another_amount_is_unknown(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
-    await opened(gateway, account, request_)
+    await open_session(gateway, account, request_)
     dearer = replace(request_, amount_minor=1)
     assert isinstance(await gateway.create_session(account, dearer), OutcomeUnknown)
 
@@ -166,17 +168,17 @@ async def test_a_session_that_the_gateway_refuses_is_rejected(
     simulator_url: str,
 ) -> None:
     unsupported = replace(request_, currency="EUR")
-    answer = await gateway.create_session(account, unsupported)
-    assert answer == SessionRejected(detail="status 422: unsupported currency: EUR")
+    outcome = await gateway.create_session(account, unsupported)
+    assert outcome == SessionRejected(detail="status 422: unsupported currency: EUR")
     stranger = account_at(simulator_url, key="nobody")
-    answer = await gateway.create_session(stranger, request_)
-    assert answer == SessionRejected(detail="status 401: unknown API key")
+    outcome = await gateway.create_session(stranger, request_)
+    assert outcome == SessionRejected(detail="status 401: unknown API key")
 
 
 async def test_a_long_description_is_truncated(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
-    await opened(gateway, account, replace(request_, description="ก" * 2_000))
+    await open_session(gateway, account, replace(request_, description="ก" * 2_000))
 
 
 @pytest.mark.parametrize("action", ["503x1", "bad_json"])
@@ -190,7 +192,7 @@ async def test_a_creation_that_fails_or_gets_an_invalid_response_can_be_repeated
     await shop.set_rules({"match": {"amount": "1590"}, "action": action})
     assert isinstance(await gateway.create_session(account, request_), OutcomeUnknown)
     await shop.set_rules()
-    await opened(gateway, account, request_)
+    await open_session(gateway, account, request_)
 
 
 async def test_a_creation_that_timed_out_is_found_by_our_session_id(
@@ -202,12 +204,12 @@ async def test_a_creation_that_timed_out_is_found_by_our_session_id(
         account = account_at(url)
         body = json.dumps([{"match": {}, "action": "hang35s"}]).encode()
         await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
-        answer = await SimulatorGateway(hurried).create_session(account, request_)
-        found = await SimulatorGateway(patient).inquire(account, ref(request_))
+        outcome = await SimulatorGateway(hurried).create_session(account, request_)
+        report = await SimulatorGateway(patient).inquire(account, ref(request_))
         await hurried.close()
         await patient.close()
-    assert answer == OutcomeUnknown(detail="no response within 0.15 s")
-    assert found == SessionReport(state=GatewaySessionState.OPEN)
+    assert outcome == OutcomeUnknown(detail="no response within 0.15 s")
+    assert report == SessionReport(state=GatewaySessionState.OPEN)
 
 
 async def test_a_session_that_is_paid_before_the_response_is_created(
@@ -218,44 +220,48 @@ async def test_a_session_that_is_paid_before_the_response_is_created(
     merchant: Merchant,
 ) -> None:
     await shop.set_rules({"match": {}, "action": "callback_before_response"})
-    created = await opened(gateway, account, request_)
+    created_session = await open_session(gateway, account, request_)
     callback = gateway.parse_callback(account, as_callback(merchant.received[0]))
-    assert callback.report == await gateway.inquire(account, ref(request_, created))
+    assert callback.report == await gateway.inquire(account, ref(request_, created_session))
 
 
 async def test_every_request_to_an_unreachable_gateway_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
-    nowhere = account_at("http://127.0.0.1:9")
-    assert isinstance(await gateway.create_session(nowhere, request_), OutcomeUnknown)
-    assert isinstance(await gateway.inquire(nowhere, ref(request_)), OutcomeUnknown)
-    assert isinstance(await gateway.close_session(nowhere, ref(request_)), OutcomeUnknown)
+    account = account_at("http://127.0.0.1:9")
+    assert isinstance(await gateway.create_session(account, request_), OutcomeUnknown)
+    assert isinstance(await gateway.inquire(account, ref(request_)), OutcomeUnknown)
+    assert isinstance(await gateway.close_session(account, ref(request_)), OutcomeUnknown)
 
 
 async def test_a_server_error_during_an_inquiry_or_close_is_unknown(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
-    created = await opened(gateway, account, request_)
+    created_session = await open_session(gateway, account, request_)
     await shop.set_rules(
         {"match": {}, "action": "503_inquiry"}, {"match": {}, "action": "503_cancel"}
     )
-    assert isinstance(await gateway.inquire(account, ref(request_, created)), OutcomeUnknown)
-    assert isinstance(await gateway.close_session(account, ref(request_, created)), OutcomeUnknown)
+    assert isinstance(
+        await gateway.inquire(account, ref(request_, created_session)), OutcomeUnknown
+    )
+    assert isinstance(
+        await gateway.close_session(account, ref(request_, created_session)), OutcomeUnknown
+    )
 
 
 async def test_open_authorising_and_paid_sessions_are_reported(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
-    created = await opened(gateway, account, request_)
-    session = ref(request_, created)
+    created_session = await open_session(gateway, account, request_)
+    session = ref(request_, created_session)
     assert await gateway.inquire(account, session) == SessionReport(state=GatewaySessionState.OPEN)
-    await paid_with(shop, created, CHALLENGE)
+    await pay(shop, created_session, CHALLENGE)
     authorising = SessionReport(state=GatewaySessionState.AUTHORISING)
     assert await gateway.inquire(account, session) == authorising
     assert await gateway.close_session(account, session) == authorising
-    challenge = f"{created.next_action['redirect']['url']}/challenge"
+    challenge = f"{created_session.next_action['redirect']['url']}/challenge"
     await shop.call("POST", challenge, key="", data={"result": "approve"})
-    reference = (await shop.inquire(created.reference))["capture"]["id"]
+    reference = (await shop.inquire(created_session.reference))["capture"]["id"]
     paid = SessionReport(
         state=GatewaySessionState.CAPTURED,
         capture=Capture(reference=reference, amount_minor=159_000, currency="THB"),
@@ -267,10 +273,10 @@ async def test_open_authorising_and_paid_sessions_are_reported(
 async def test_closing_an_open_session_is_permanent(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
-    created = await opened(gateway, account, request_)
+    created_session = await open_session(gateway, account, request_)
     closed = SessionReport(state=GatewaySessionState.CLOSED)
     assert await gateway.close_session(account, ref(request_)) == closed
-    assert await gateway.close_session(account, ref(request_, created)) == closed
+    assert await gateway.close_session(account, ref(request_, created_session)) == closed
     assert await gateway.inquire(account, ref(request_)) == closed
 
 
@@ -278,8 +284,8 @@ async def test_an_expired_session_is_reported_as_closed(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest, shop: Shop
 ) -> None:
     soon = datetime.now(UTC) + timedelta(seconds=2)
-    created = await opened(gateway, account, replace(request_, expires_at=soon))
-    await shop.until(created.reference, "expired")
+    created_session = await open_session(gateway, account, replace(request_, expires_at=soon))
+    await shop.until(created_session.reference, "expired")
     assert await gateway.inquire(account, ref(request_)) == SessionReport(
         state=GatewaySessionState.CLOSED
     )
@@ -302,8 +308,8 @@ async def test_a_decline_is_reported_with_its_reason(
     declined = SessionReport(state=GatewaySessionState.DECLINED, reason=reason)
     session_id = ids.parse_id(ids.SESSION, session["reference"])
     assert session_id is not None
-    asked = named(session_id, session["id"])
-    assert await gateway.inquire(account, asked) == declined
+    reference = session_ref(session_id, session["id"])
+    assert await gateway.inquire(account, reference) == declined
     [received] = await merchant.wait_for(1)
     assert gateway.parse_callback(account, as_callback(received)).report == declined
 
@@ -317,15 +323,15 @@ async def test_unknown_sessions_and_sessions_of_other_accounts_are_absent(
     absent = SessionReport(state=GatewaySessionState.ABSENT)
     assert await gateway.inquire(account, ref(request_)) == absent
     assert await gateway.close_session(account, ref(request_)) == absent
-    await opened(gateway, account, request_)
-    other = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
-    assert await gateway.inquire(other, ref(request_)) == absent
+    await open_session(gateway, account, request_)
+    other_account = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
+    assert await gateway.inquire(other_account, ref(request_)) == absent
     stranger = account_at(simulator_url, key="nobody")
     assert isinstance(await gateway.inquire(stranger, ref(request_)), OutcomeUnknown)
     assert isinstance(await gateway.close_session(stranger, ref(request_)), OutcomeUnknown)
 
 
-def session_said(session_id: UUID, **changes: object) -> bytes:
+def session_json(session_id: UUID, **changes: object) -> bytes:
     session: dict[str, object] = {
         "id": "ps_1",
         "reference": ids.format_id(ids.SESSION, session_id),
@@ -361,14 +367,14 @@ CAPTURED: dict[str, object] = {"id": "cap_1", "amount_minor": 159_000, "currency
 async def test_an_invalid_or_contradictory_response_is_unknown(
     gateway: SimulatorGateway, status: str, changes: dict[str, object]
 ) -> None:
-    session = named(uuid4())
-    said = reply(status, session_said(session.session_id, **changes), "Connection: close")
-    async with speaking(said) as url:
-        for ask in (gateway.inquire, gateway.close_session):
-            answer = await ask(account_at(url), session)
-            assert isinstance(answer, OutcomeUnknown)
+    session = session_ref(uuid4())
+    response = reply(status, session_json(session.session_id, **changes), "Connection: close")
+    async with speaking(response) as url:
+        for request in (gateway.inquire, gateway.close_session):
+            outcome = await request(account_at(url), session)
+            assert isinstance(outcome, OutcomeUnknown)
             # A readable response shows that the gateway is up, even if it contradicts itself.
-            assert answer.has_responded == (changes in ({"status": "paid"}, {"capture": CAPTURED}))
+            assert outcome.has_responded == (changes in ({"status": "paid"}, {"capture": CAPTURED}))
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 302, 202])
@@ -376,8 +382,8 @@ async def test_an_inconclusive_status_of_a_creation_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, status: int
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
-        answer = await gateway.create_session(account_at(url), request_)
-    assert answer == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
+        outcome = await gateway.create_session(account_at(url), request_)
+    assert outcome == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 
 
 @pytest.mark.parametrize(
@@ -386,7 +392,7 @@ async def test_an_inconclusive_status_of_a_creation_is_unknown(
 async def test_a_created_session_that_does_not_match_the_request_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, changes: dict[str, object]
 ) -> None:
-    async with speaking(reply("201 Created", session_said(request_.session_id, **changes))) as url:
+    async with speaking(reply("201 Created", session_json(request_.session_id, **changes))) as url:
         assert isinstance(await gateway.create_session(account_at(url), request_), OutcomeUnknown)
 
 
@@ -398,11 +404,11 @@ async def test_a_404_of_a_proxy_is_unknown(
 
 
 async def test_a_reference_is_escaped_in_the_url_path(gateway: SimulatorGateway) -> None:
-    asked: list[bytes] = []
-    session = named(uuid4(), "../x?y#z")
-    async with speaking(reply("404 Not Found", b"{}"), asked) as url:
+    requests: list[bytes] = []
+    session = session_ref(uuid4(), "../x?y#z")
+    async with speaking(reply("404 Not Found", b"{}"), requests) as url:
         await gateway.inquire(account_at(f"{url}/"), session)
-    assert asked[0].startswith(b"GET /v1/sessions/..%2Fx%3Fy%23z HTTP/1.1\r\n")
+    assert requests[0].startswith(b"GET /v1/sessions/..%2Fx%3Fy%23z HTTP/1.1\r\n")
 
 
 async def test_a_callback_about_a_paid_session_is_verified_and_parsed(
@@ -412,7 +418,7 @@ async def test_a_callback_about_a_paid_session_is_verified_and_parsed(
     shop: Shop,
     merchant: Merchant,
 ) -> None:
-    await paid_with(shop, await opened(gateway, account, request_), APPROVED)
+    await pay(shop, await open_session(gateway, account, request_), APPROVED)
     [received] = await merchant.wait_for(1)
     callback = gateway.parse_callback(account, as_callback(received))
     assert callback.id == received.headers["sim-id"]
@@ -430,8 +436,8 @@ async def test_a_callback_about_a_cancelled_session_is_parsed(
     shop: Shop,
     merchant: Merchant,
 ) -> None:
-    created = await opened(gateway, account, request_)
-    await shop.call("POST", f"{created.next_action['redirect']['url']}/cancel", key="")
+    created_session = await open_session(gateway, account, request_)
+    await shop.call("POST", f"{created_session.next_action['redirect']['url']}/cancel", key="")
     [received] = await merchant.wait_for(1)
     callback = gateway.parse_callback(account, as_callback(received))
     assert callback.report == SessionReport(state=GatewaySessionState.CANCELLED)
@@ -444,7 +450,7 @@ async def test_repeated_callbacks_with_different_bytes_are_equal(
     shop: Shop,
     merchant: Merchant,
 ) -> None:
-    await paid_with(shop, await opened(gateway, account, request_), "4000009900000020")
+    await pay(shop, await open_session(gateway, account, request_), "4000009900000020")
     received = await merchant.wait_for(3)
     callbacks = [gateway.parse_callback(account, as_callback(item)) for item in received]
     assert callbacks[0] == callbacks[1] == callbacks[2]
@@ -458,7 +464,7 @@ async def test_a_callback_with_an_invalid_signature_is_refused_and_its_retry_acc
     merchant: Merchant,
 ) -> None:
     merchant.answers.append(401)
-    await paid_with(shop, await opened(gateway, account, request_), "4000009900000095")
+    await pay(shop, await open_session(gateway, account, request_), "4000009900000095")
     first, second = await merchant.wait_for(2)
     with pytest.raises(InvalidCallbackError, match="signature"):
         gateway.parse_callback(account, as_callback(first))
@@ -474,16 +480,16 @@ async def received(
     shop: Shop,
     merchant: Merchant,
 ) -> Received:
-    await paid_with(shop, await opened(gateway, account, request_), APPROVED)
+    await pay(shop, await open_session(gateway, account, request_), APPROVED)
     return (await merchant.wait_for(1))[0]
 
 
 async def test_a_callback_of_another_account_is_refused(
     gateway: SimulatorGateway, simulator_url: str, received: Received
 ) -> None:
-    other = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
+    other_account = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
     with pytest.raises(InvalidCallbackError, match="signature"):
-        gateway.parse_callback(other, as_callback(received))
+        gateway.parse_callback(other_account, as_callback(received))
 
 
 async def test_an_account_without_a_signing_secret_refuses_callbacks(
@@ -491,15 +497,15 @@ async def test_an_account_without_a_signing_secret_refuses_callbacks(
 ) -> None:
     for account in (account_at("", secret=""), replace(account_at(""), credentials={})):
         with pytest.raises(InvalidCallbackError, match="no signing secret"):
-            gateway.parse_callback(account, signed(b"{}", secret=""))
+            gateway.parse_callback(account, sign_callback(b"{}", secret=""))
 
 
 async def test_a_callback_with_a_changed_byte_is_refused(
     gateway: SimulatorGateway, account: GatewayAccount, received: Received
 ) -> None:
-    for place in range(0, len(received.body), 7):
+    for position in range(0, len(received.body), 7):
         body = bytearray(received.body)
-        body[place] ^= 1
+        body[position] ^= 1
         with pytest.raises(InvalidCallbackError):
             gateway.parse_callback(account, as_callback(received, body=bytes(body)))
 
@@ -537,7 +543,7 @@ async def test_a_callback_with_an_old_timestamp_is_refused(
         gateway.parse_callback(account, as_callback(received))
 
 
-def signed(body: bytes, secret: str = SECRET) -> CallbackRequest:
+def sign_callback(body: bytes, secret: str = SECRET) -> CallbackRequest:
     event_id, timestamp = f"evt_{secrets.token_hex(4)}", str(int(time.time()))
     content = f"{event_id}.{timestamp}.".encode() + body
     digest = hmac.new(secret.encode(), content, hashlib.sha256).hexdigest()
@@ -553,27 +559,27 @@ def signed(body: bytes, secret: str = SECRET) -> CallbackRequest:
         b"[]",
         b'{"type":"session.paid"}',
         b'{"type":"session.paid","session":{}}',
-        b'{"type":"session.paid","session":' + session_said(uuid4(), status="paid") + b"}",
+        b'{"type":"session.paid","session":' + session_json(uuid4(), status="paid") + b"}",
     ],
 )
 def test_a_callback_with_a_valid_signature_and_an_invalid_body_is_refused(
     gateway: SimulatorGateway, body: bytes
 ) -> None:
     with pytest.raises(InvalidCallbackError, match="signed body"):
-        gateway.parse_callback(account_at(""), signed(body))
+        gateway.parse_callback(account_at(""), sign_callback(body))
 
 
 def test_a_callback_about_a_foreign_session_has_no_session_id(gateway: SimulatorGateway) -> None:
-    said = session_said(uuid4(), reference="order-7", status="paid", capture=CAPTURED)
-    body = b'{"type":"session.paid","session":' + said + b"}"
-    callback = gateway.parse_callback(account_at(""), signed(body))
+    session = session_json(uuid4(), reference="order-7", status="paid", capture=CAPTURED)
+    body = b'{"type":"session.paid","session":' + session + b"}"
+    callback = gateway.parse_callback(account_at(""), sign_callback(body))
     assert callback.session_id is None
     assert callback.report is not None
     assert callback.report.capture is not None
 
 
 def test_a_ping_contains_no_report(gateway: SimulatorGateway) -> None:
-    callback = gateway.parse_callback(account_at(""), signed(b'{"type":"ping"}'))
+    callback = gateway.parse_callback(account_at(""), sign_callback(b'{"type":"ping"}'))
     assert (callback.session_id, callback.report) == (None, None)
 
 
@@ -590,7 +596,7 @@ def refund_request(amount_minor: int = 159_000, capture: str = "cap_1") -> Gatew
     )
 
 
-def refund_said(request: GatewayRefundRequest, **changes: object) -> bytes:
+def refund_json(request: GatewayRefundRequest, **changes: object) -> bytes:
     refund: dict[str, object] = {
         "id": "re_1",
         "reference": ids.format_id(ids.REFUND, request.refund_id),
@@ -616,7 +622,7 @@ async def test_an_invalid_response_to_a_refund_is_unknown(
     gateway: SimulatorGateway, status: str, changes: dict[str, object]
 ) -> None:
     request = refund_request()
-    async with speaking(reply(status, refund_said(request, **changes))) as url:
+    async with speaking(reply(status, refund_json(request, **changes))) as url:
         assert isinstance(await gateway.refund(account_at(url), request), OutcomeUnknown)
         assert isinstance(await gateway.inquire_refund(account_at(url), request), OutcomeUnknown)
 
@@ -626,16 +632,16 @@ async def test_a_refused_refund_that_may_have_been_processed_before_is_unknown(
     gateway: SimulatorGateway, status: int
 ) -> None:
     async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
-        answer = await gateway.refund(account_at(url), refund_request())
-    assert answer == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
+        outcome = await gateway.refund(account_at(url), refund_request())
+    assert outcome == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 
 
 async def test_a_refund_of_an_unknown_capture_is_declined(
     gateway: SimulatorGateway, account: GatewayAccount
 ) -> None:
-    answer = await gateway.refund(account, refund_request(capture="cap_nobody"))
+    outcome = await gateway.refund(account, refund_request(capture="cap_nobody"))
     declined = GatewayRefundState.DECLINED
-    assert answer == RefundReport(state=declined, detail="status 404: no such capture")
+    assert outcome == RefundReport(state=declined, detail="status 404: no such capture")
 
 
 async def test_a_refund_with_an_invalid_api_key_is_unknown(
@@ -653,22 +659,22 @@ async def test_a_refund_that_timed_out_is_found_by_our_refund_id(
     patient = GatewayHttpClient(timeout_s=10, response_bytes_max=1_000)
     with running_simulator(scale=10) as url:  # the response takes 3.5 s
         account, gateway = account_at(url), SimulatorGateway(patient)
-        created = await opened(gateway, account, request_)
-        page = created.next_action["redirect"]["url"]
+        created_session = await open_session(gateway, account, request_)
+        page = created_session.next_action["redirect"]["url"]
         await patient.request("POST", page, headers=FORM, body=f"card={APPROVED}".encode())
-        paid = await gateway.inquire(account, ref(request_))
-        assert isinstance(paid, SessionReport)
-        assert paid.capture is not None
+        session_report = await gateway.inquire(account, ref(request_))
+        assert isinstance(session_report, SessionReport)
+        assert session_report.capture is not None
         body = b'[{"match":{},"action":"hang_refund"}]'
         await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
-        asked = refund_request(capture=paid.capture.reference)
-        answer = await SimulatorGateway(hurried).refund(account, asked)
-        found = await gateway.inquire_refund(account, asked)
+        request = refund_request(capture=session_report.capture.reference)
+        outcome = await SimulatorGateway(hurried).refund(account, request)
+        report = await gateway.inquire_refund(account, request)
         await hurried.close()
         await patient.close()
-    assert isinstance(answer, OutcomeUnknown)
-    assert isinstance(found, RefundReport)
-    assert found.state is GatewayRefundState.DONE
+    assert isinstance(outcome, OutcomeUnknown)
+    assert isinstance(report, RefundReport)
+    assert report.state is GatewayRefundState.DONE
 
 
 @pytest.mark.parametrize(
@@ -683,11 +689,11 @@ def test_a_signed_refund_callback_with_invalid_content_is_refused(
     gateway: SimulatorGateway, body: bytes
 ) -> None:
     with pytest.raises(InvalidCallbackError, match="signed body"):
-        gateway.parse_callback(account_at(""), signed(body))
+        gateway.parse_callback(account_at(""), sign_callback(body))
 
 
 def test_a_callback_about_a_foreign_refund_has_no_refund_id(gateway: SimulatorGateway) -> None:
     body = b'{"type":"refund.refused","refund":{"id":"re_1","reference":"r","status":"refused"}}'
-    callback = gateway.parse_callback(account_at(""), signed(body))
+    callback = gateway.parse_callback(account_at(""), sign_callback(body))
     assert callback.refund_id is None
     assert callback.refund == RefundReport(state=GatewayRefundState.DECLINED, reference="re_1")

@@ -32,16 +32,16 @@ from payintent.gateways.stripe.api import DECIMALS, FAILURES
 from payintent.gateways.stripe.events import DELAYED_METHODS
 from tests.gateways.stripe_saying import (
     NOW,
-    Asked,
-    Saying,
+    FakeStripe,
+    StripeRequest,
     intent,
     order,
     page,
     ref,
     refund,
-    saying,
+    refund_request,
+    serve_fake_stripe,
     session_text,
-    wanted,
 )
 
 OPTIONS = {"api_key", "headers", "idempotency_key", "stripe_version"}
@@ -61,14 +61,14 @@ def gateway(http: GatewayHttpClient) -> StripeGateway:
 
 
 @pytest.fixture
-async def stripe() -> AsyncGenerator[Saying]:
-    async with saying() as stripe:
+async def stripe() -> AsyncGenerator[FakeStripe]:
+    async with serve_fake_stripe() as stripe:
         yield stripe
-        assert stripe.answers == []
+        assert stripe.responses == []
 
 
-def names(asked: Asked) -> set[str]:
-    return {name.partition("[")[0] for name in asked.form}
+def parameter_names(request: StripeRequest) -> set[str]:
+    return {name.partition("[")[0] for name in request.form}
 
 
 def test_the_pinned_api_version_matches_the_official_library() -> None:
@@ -77,31 +77,31 @@ def test_the_pinned_api_version_matches_the_official_library() -> None:
 
 
 async def test_a_creation_uses_only_parameters_of_the_current_api(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(intent(request))
+    stripe.respond(intent(request))
     assert isinstance(await gateway.create_session(stripe.account, request), SessionCreated)
-    [asked] = stripe.asked
-    known = set(official.params.PaymentIntentCreateParams.__annotations__) - OPTIONS
-    assert names(asked) <= known
-    assert "payment_method_types" not in known
-    assert (asked.method, asked.path) == ("POST", "/v1/payment_intents")
+    [creation] = stripe.requests
+    documented = set(official.params.PaymentIntentCreateParams.__annotations__) - OPTIONS
+    assert parameter_names(creation) <= documented
+    assert "payment_method_types" not in documented
+    assert (creation.method, creation.path) == ("POST", "/v1/payment_intents")
     session = session_text(request.session_id)
     excluded = {
         f"excluded_payment_method_types[{number}]": method
         for number, method in enumerate(DELAYED_METHODS)
     }
-    assert asked.form == excluded | {
+    assert creation.form == excluded | {
         "amount": "159000",
         "currency": "thb",
         "description": "pay_0000000000000000000007, order B-1001",
         "metadata[session_id]": session,
     }
-    assert asked.headers["idempotency-key"] == session
-    assert asked.headers["stripe-version"] == API_VERSION
-    assert asked.headers["authorization"] == "Bearer sk_test_one"
-    assert asked.headers["content-type"] == "application/x-www-form-urlencoded"
+    assert creation.headers["idempotency-key"] == session
+    assert creation.headers["stripe-version"] == API_VERSION
+    assert creation.headers["authorization"] == "Bearer sk_test_one"
+    assert creation.headers["content-type"] == "application/x-www-form-urlencoded"
 
 
 def test_delayed_payment_methods_are_excluded() -> None:
@@ -109,8 +109,8 @@ def test_delayed_payment_methods_are_excluded() -> None:
         official.params.PaymentIntentCreateParams.__annotations__["excluded_payment_method_types"]
     )
     [[literals, _]] = map(get_args, get_args(excluded))
-    known = set(get_args(literals))
-    assert set(DELAYED_METHODS) <= known
+    documented = set(get_args(literals))
+    assert set(DELAYED_METHODS) <= documented
     # According to Stripe's table of payment methods, these succeed or fail days later.
     debits = {"acss_debit", "au_becs_debit", "bacs_debit", "nz_bank_account", "payto", "sepa_debit"}
     slips = {"boleto", "konbini", "multibanco", "oxxo"}
@@ -128,55 +128,55 @@ def test_delayed_payment_methods_are_excluded() -> None:
     ],
 )
 async def test_an_intent_is_described_with_its_payment_and_order_ids(
-    gateway: StripeGateway, stripe: Saying, order_id: str | None, description: str
+    gateway: StripeGateway, stripe: FakeStripe, order_id: str | None, description: str
 ) -> None:
     request = order(order_id=order_id)
-    stripe.say(intent(request))
+    stripe.respond(intent(request))
     await gateway.create_session(stripe.account, request)
-    assert stripe.asked[0].form["description"] == description
+    assert stripe.requests[0].form["description"] == description
 
 
 async def test_an_idempotency_error_counts_as_a_response_of_stripe(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.refuse(400, type="idempotency_error")
+    stripe.respond_error(400, type="idempotency_error")
     outcome = await gateway.inquire(stripe.account, ref(order(), None))
     assert isinstance(outcome, OutcomeUnknown)
     assert outcome.has_responded
 
 
 async def test_a_missing_permission_is_not_mistaken_for_throttling(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.say(page())
-    stripe.refuse(403)
-    refused = await gateway.refund(stripe.account, wanted())
-    stripe.refuse(403)
-    inquired = await gateway.inquire(stripe.account, ref(order()))
-    for outcome in (refused, inquired):
+    stripe.respond(page())
+    stripe.respond_error(403)
+    refund_outcome = await gateway.refund(stripe.account, refund_request())
+    stripe.respond_error(403)
+    inquiry_outcome = await gateway.inquire(stripe.account, ref(order()))
+    for outcome in (refund_outcome, inquiry_outcome):
         assert isinstance(outcome, OutcomeUnknown)
         assert not outcome.is_throttled
         assert outcome.detail == "status 403: invalid_request_error"
-    stripe.say(b"<html>", 403)  # from a proxy in front of Stripe
+    stripe.respond(b"<html>", 403)  # from a proxy in front of Stripe
     outcome = await gateway.inquire(stripe.account, ref(order()))
     assert isinstance(outcome, OutcomeUnknown)
     assert outcome.is_throttled
 
 
 async def test_a_refund_created_in_the_dashboard_is_found_by_its_reference(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.say(page(refund(None, id="re_2"), refund(None, id="re_1", status="pending")))
-    report = await gateway.inquire_refund(stripe.account, wanted(reference="re_1"))
+    stripe.respond(page(refund(None, id="re_2"), refund(None, id="re_1", status="pending")))
+    report = await gateway.inquire_refund(stripe.account, refund_request(reference="re_1"))
     assert report == RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
 
 
 async def test_the_buyer_receives_the_parameters_of_the_payment_element(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(intent(request))
-    created = await gateway.create_session(stripe.account, request)
+    stripe.respond(intent(request))
+    session = await gateway.create_session(stripe.account, request)
     card = {
         "provider": "stripe",
         "script_url": SCRIPT_URL,
@@ -184,7 +184,7 @@ async def test_the_buyer_receives_the_parameters_of_the_payment_element(
         "client_secret": "pi_1_secret_2",
     }
     action = {"type": "embedded_card", "embedded_card": card}
-    assert created == SessionCreated(reference="pi_1", next_action=action)
+    assert session == SessionCreated(reference="pi_1", next_action=action)
 
 
 @pytest.mark.parametrize(
@@ -199,21 +199,21 @@ async def test_the_buyer_receives_the_parameters_of_the_payment_element(
     ],
 )
 async def test_amounts_are_sent_and_parsed_in_the_smallest_unit_that_stripe_uses(
-    gateway: StripeGateway, stripe: Saying, currency: str, amount_minor: int, units: int
+    gateway: StripeGateway, stripe: FakeStripe, currency: str, amount_minor: int, units: int
 ) -> None:
     request = order(currency=currency, amount_minor=amount_minor)
-    stripe.say(intent(request, amount=units))
+    stripe.respond(intent(request, amount=units))
     assert isinstance(await gateway.create_session(stripe.account, request), SessionCreated)
-    assert stripe.asked[0].form["amount"] == str(units)
-    stripe.say(intent(request, amount=units, amount_received=units, status="succeeded"))
+    assert stripe.requests[0].form["amount"] == str(units)
+    stripe.respond(intent(request, amount=units, amount_received=units, status="succeeded"))
     capture = Capture(reference="pi_1", amount_minor=amount_minor, currency=currency)
     paid = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
     assert await gateway.inquire(stripe.account, ref(request)) == paid
-    asked = wanted(capture=capture, amount_minor=amount_minor)
-    stripe.say(page())
-    stripe.say(refund(asked.refund_id))
-    await gateway.refund(stripe.account, asked)
-    assert stripe.asked[-1].form["amount"] == str(units)
+    refund_order = refund_request(capture=capture, amount_minor=amount_minor)
+    stripe.respond(page())
+    stripe.respond(refund(refund_order.refund_id))
+    await gateway.refund(stripe.account, refund_order)
+    assert stripe.requests[-1].form["amount"] == str(units)
 
 
 def test_only_supported_currencies_are_offered() -> None:
@@ -223,18 +223,18 @@ def test_only_supported_currencies_are_offered() -> None:
 
 @pytest.mark.parametrize("status", [400, 401, 402, 403, 404])
 async def test_a_creation_that_stripe_refuses_is_rejected_without_stripes_message(
-    gateway: StripeGateway, stripe: Saying, status: int
+    gateway: StripeGateway, stripe: FakeStripe, status: int
 ) -> None:
-    stripe.refuse(status, code="parameter_unknown", param="amount")
+    stripe.respond_error(status, code="parameter_unknown", param="amount")
     detail = f"status {status}: invalid_request_error parameter_unknown amount"
     assert await gateway.create_session(stripe.account, order()) == SessionRejected(detail=detail)
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 503])
 async def test_a_creation_is_unknown_if_stripe_is_overloaded_or_fails(
-    gateway: StripeGateway, stripe: Saying, status: int
+    gateway: StripeGateway, stripe: FakeStripe, status: int
 ) -> None:
-    stripe.refuse(status, code="lock_timeout")
+    stripe.respond_error(status, code="lock_timeout")
     answer = await gateway.create_session(stripe.account, order())
     assert isinstance(answer, OutcomeUnknown)
     assert answer.has_responded == (status == 409)
@@ -243,24 +243,26 @@ async def test_a_creation_is_unknown_if_stripe_is_overloaded_or_fails(
 @pytest.mark.parametrize("body", [b"", b"<html>", b"{}", b"[]", b'{"error":"no"}', b"\xff"])
 @pytest.mark.parametrize("status", [200, 400, 404])
 async def test_a_response_in_another_format_is_unknown(
-    gateway: StripeGateway, stripe: Saying, status: int, body: bytes
+    gateway: StripeGateway, stripe: FakeStripe, status: int, body: bytes
 ) -> None:
     for _ in range(3):
-        stripe.say(body, status)
+        stripe.respond(body, status)
     request = order()
     assert isinstance(await gateway.create_session(stripe.account, request), OutcomeUnknown)
     assert isinstance(await gateway.inquire(stripe.account, ref(request)), OutcomeUnknown)
-    assert isinstance(await gateway.inquire_refund(stripe.account, wanted()), OutcomeUnknown)
+    assert isinstance(
+        await gateway.inquire_refund(stripe.account, refund_request()), OutcomeUnknown
+    )
 
 
 async def test_a_reused_idempotency_key_is_an_unknown_outcome(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.refuse(400, type="idempotency_error")
+    stripe.respond_error(400, type="idempotency_error")
     assert isinstance(await gateway.create_session(stripe.account, order()), OutcomeUnknown)
-    stripe.say(page())
-    stripe.refuse(400, type="idempotency_error")
-    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
+    stripe.respond(page())
+    stripe.respond_error(400, type="idempotency_error")
+    assert isinstance(await gateway.refund(stripe.account, refund_request()), OutcomeUnknown)
 
 
 @pytest.mark.parametrize(
@@ -274,10 +276,10 @@ async def test_a_reused_idempotency_key_is_an_unknown_outcome(
     ],
 )
 async def test_a_created_intent_that_does_not_match_the_request_is_unknown(
-    gateway: StripeGateway, stripe: Saying, changes: dict[str, Any]
+    gateway: StripeGateway, stripe: FakeStripe, changes: dict[str, Any]
 ) -> None:
     request = order()
-    stripe.say(intent(request, **changes))
+    stripe.respond(intent(request, **changes))
     assert isinstance(await gateway.create_session(stripe.account, request), OutcomeUnknown)
 
 
@@ -299,22 +301,25 @@ def test_every_intent_status_of_the_current_api_maps_to_a_state() -> None:
 
 @pytest.mark.parametrize("status", sorted(STATES))
 async def test_an_inquiry_reports_the_status_of_the_intent(
-    gateway: StripeGateway, stripe: Saying, status: str
+    gateway: StripeGateway, stripe: FakeStripe, status: str
 ) -> None:
     request = order()
-    stripe.say(intent(request, status=status))
+    stripe.respond(intent(request, status=status))
     report = await gateway.inquire(stripe.account, ref(request))
     assert isinstance(report, SessionReport)
     assert report.state is STATES[status]
     assert (report.capture is not None) == (status == "succeeded")
-    assert (stripe.asked[0].method, stripe.asked[0].path) == ("GET", "/v1/payment_intents/pi_1")
+    assert (stripe.requests[0].method, stripe.requests[0].path) == (
+        "GET",
+        "/v1/payment_intents/pi_1",
+    )
 
 
 async def test_an_undocumented_intent_status_is_unknown(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(intent(request, status="requires_patience"))
+    stripe.respond(intent(request, status="requires_patience"))
     answer = await gateway.inquire(stripe.account, ref(request))
     assert answer == OutcomeUnknown(
         detail="a payment intent has the unknown status requires_patience", has_responded=True
@@ -322,29 +327,29 @@ async def test_an_undocumented_intent_status_is_unknown(
 
 
 async def test_a_capture_has_the_received_amount_and_not_the_requested_amount(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(intent(request, status="succeeded", amount_received=158_999, currency="eur"))
+    stripe.respond(intent(request, status="succeeded", amount_received=158_999, currency="eur"))
     report = await gateway.inquire(stripe.account, ref(request))
     capture = Capture(reference="pi_1", amount_minor=158_999, currency="EUR")
     assert report == SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
 
 
 async def test_a_cancellation_closes_the_session_or_reports_its_capture(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(intent(request, status="canceled"))
+    stripe.respond(intent(request, status="canceled"))
     closed = await gateway.close_session(stripe.account, ref(request))
     assert closed == SessionReport(state=GatewaySessionState.CLOSED)
-    stripe.refuse(400, code="payment_intent_unexpected_state")
-    stripe.say(intent(request, status="succeeded"))
+    stripe.respond_error(400, code="payment_intent_unexpected_state")
+    stripe.respond(intent(request, status="succeeded"))
     late = await gateway.close_session(stripe.account, ref(request))
     assert isinstance(late, SessionReport)
     assert late.state is GatewaySessionState.CAPTURED
-    ways = [(asked.method, asked.path) for asked in stripe.asked]
-    assert ways == [
+    calls = [(item.method, item.path) for item in stripe.requests]
+    assert calls == [
         ("POST", "/v1/payment_intents/pi_1/cancel"),
         ("POST", "/v1/payment_intents/pi_1/cancel"),
         ("GET", "/v1/payment_intents/pi_1"),
@@ -352,64 +357,64 @@ async def test_a_cancellation_closes_the_session_or_reports_its_capture(
 
 
 async def test_a_reference_is_escaped_in_the_url_path(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.refuse(404, code="resource_missing")
+    stripe.respond_error(404, code="resource_missing")
     absent = await gateway.inquire(stripe.account, ref(order(), "../charges?x=1"))
     assert absent == SessionReport(state=GatewaySessionState.ABSENT)
     # This is the decoded path; the reference is sent as a single segment.
-    assert stripe.asked[0].path == "/v1/payment_intents/../charges?x=1"
-    assert stripe.asked[0].form == {}
+    assert stripe.requests[0].path == "/v1/payment_intents/../charges?x=1"
+    assert stripe.requests[0].form == {}
 
 
 async def test_an_unanswered_creation_is_repeated_unchanged_and_then_inquired(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(b"lost", 500)
+    stripe.respond(b"lost", 500)
     await gateway.create_session(stripe.account, request)
-    stripe.say(intent(request))  # Stripe replays the first response
-    stripe.say(intent(request, status="succeeded"))
+    stripe.respond(intent(request))  # Stripe replays the first response
+    stripe.respond(intent(request, status="succeeded"))
     report = await gateway.inquire(stripe.account, ref(request, None))
     assert isinstance(report, SessionReport)
     assert report.state is GatewaySessionState.CAPTURED
-    first, again, asked = stripe.asked
-    assert (again.form, again.path) == (first.form, first.path)
-    assert again.headers["idempotency-key"] == first.headers["idempotency-key"]
-    assert (asked.method, asked.path) == ("GET", "/v1/payment_intents/pi_1")
+    first, repetition, inquiry = stripe.requests
+    assert (repetition.form, repetition.path) == (first.form, first.path)
+    assert repetition.headers["idempotency-key"] == first.headers["idempotency-key"]
+    assert (inquiry.method, inquiry.path) == ("GET", "/v1/payment_intents/pi_1")
 
 
 async def test_an_unanswered_creation_is_repeated_before_it_is_closed(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()
-    stripe.say(intent(request))
-    stripe.say(intent(request, status="canceled"))
+    stripe.respond(intent(request))
+    stripe.respond(intent(request, status="canceled"))
     closed = await gateway.close_session(stripe.account, ref(request, None))
     assert closed == SessionReport(state=GatewaySessionState.CLOSED)
 
 
 async def test_a_creation_is_not_repeated_if_its_idempotency_key_may_have_expired(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     old = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S + 1))
     assert isinstance(await gateway.inquire(stripe.account, ref(old, None)), OutcomeUnknown)
     assert isinstance(await gateway.close_session(stripe.account, ref(old, None)), OutcomeUnknown)
-    assert stripe.asked == []
+    assert stripe.requests == []
     assert REPLAY_WINDOW_S < 24 * 3600
-    young = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S - 1))
-    stripe.say(intent(young))
-    stripe.say(intent(young))
-    assert await gateway.inquire(stripe.account, ref(young, None)) == OPEN
+    recent = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S - 1))
+    stripe.respond(intent(recent))
+    stripe.respond(intent(recent))
+    assert await gateway.inquire(stripe.account, ref(recent, None)) == OPEN
 
 
 async def test_a_session_is_absent_if_the_repeated_creation_is_refused(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.refuse(400, code="amount_too_small")
+    stripe.respond_error(400, code="amount_too_small")
     absent = await gateway.inquire(stripe.account, ref(order(), None))
     assert absent == SessionReport(state=GatewaySessionState.ABSENT)
-    stripe.refuse(401)  # a changed API key proves nothing about the first request
+    stripe.respond_error(401)  # a changed API key proves nothing about the first request
     assert isinstance(await gateway.inquire(stripe.account, ref(order(), None)), OutcomeUnknown)
 
 
@@ -424,66 +429,71 @@ REFUND_STATES = {
 
 @pytest.mark.parametrize("status", sorted(REFUND_STATES))
 async def test_a_refund_uses_only_parameters_of_the_current_api_and_reports_its_status(
-    gateway: StripeGateway, stripe: Saying, status: str
+    gateway: StripeGateway, stripe: FakeStripe, status: str
 ) -> None:
-    asked = wanted()
-    stripe.say(page())
-    stripe.say(refund(asked.refund_id, status=status))
-    report = await gateway.refund(stripe.account, asked)
+    request = refund_request()
+    stripe.respond(page())
+    stripe.respond(refund(request.refund_id, status=status))
+    report = await gateway.refund(stripe.account, request)
     assert report == RefundReport(state=REFUND_STATES[status], reference="re_1")
-    look, post = stripe.asked
-    assert names(look) <= set(official.params.RefundListParams.__annotations__) - OPTIONS
-    assert names(post) <= set(official.params.RefundCreateParams.__annotations__) - OPTIONS
-    text = ids.format_id(ids.REFUND, asked.refund_id)
-    assert look.form == {"payment_intent": "pi_1", "limit": "100"}
-    assert post.form == {
+    search, creation = stripe.requests
+    assert (
+        parameter_names(search) <= set(official.params.RefundListParams.__annotations__) - OPTIONS
+    )
+    assert (
+        parameter_names(creation)
+        <= set(official.params.RefundCreateParams.__annotations__) - OPTIONS
+    )
+    text = ids.format_id(ids.REFUND, request.refund_id)
+    assert search.form == {"payment_intent": "pi_1", "limit": "100"}
+    assert creation.form == {
         "payment_intent": "pi_1",
         "amount": "50000",
         "metadata[refund_id]": text,
     }
-    assert post.headers["idempotency-key"] == text
+    assert creation.headers["idempotency-key"] == text
 
 
 async def test_a_refund_that_exists_at_stripe_is_not_sent_again(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    asked = wanted()
-    stripe.say(page(refund(None), refund(asked.refund_id, status="pending")))
-    report = await gateway.refund(stripe.account, asked)
+    request = refund_request()
+    stripe.respond(page(refund(None), refund(request.refund_id, status="pending")))
+    report = await gateway.refund(stripe.account, request)
     assert report == RefundReport(state=GatewayRefundState.PENDING, reference="re_1")
-    assert [item.method for item in stripe.asked] == ["GET"]
+    assert [item.method for item in stripe.requests] == ["GET"]
 
 
 async def test_a_refund_is_not_sent_if_the_search_for_it_fails(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.say(b"out of order", 500)
-    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
-    assert [item.method for item in stripe.asked] == ["GET"]
+    stripe.respond(b"out of order", 500)
+    assert isinstance(await gateway.refund(stripe.account, refund_request()), OutcomeUnknown)
+    assert [item.method for item in stripe.requests] == ["GET"]
 
 
 async def test_a_refund_is_searched_on_every_page_among_foreign_refunds(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    asked = wanted()
-    strangers = refund(None, id="re_2", metadata=None), refund(None, id="re_3", status=None)
-    stripe.say(page(*strangers, more=True))
-    stripe.say(page(refund(asked.refund_id)))
-    report = await gateway.inquire_refund(stripe.account, asked)
+    request = refund_request()
+    foreign_refunds = refund(None, id="re_2", metadata=None), refund(None, id="re_3", status=None)
+    stripe.respond(page(*foreign_refunds, more=True))
+    stripe.respond(page(refund(request.refund_id)))
+    report = await gateway.inquire_refund(stripe.account, request)
     assert report == RefundReport(state=GatewayRefundState.DONE, reference="re_1")
-    assert stripe.asked[1].form["starting_after"] == "re_3"
+    assert stripe.requests[1].form["starting_after"] == "re_3"
 
 
 async def test_the_search_for_a_refund_is_limited(
-    gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
+    gateway: StripeGateway, stripe: FakeStripe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "REFUND_PAGES_MAX", 2)
     for _ in range(2):
-        stripe.say(page(refund(None), more=True))
+        stripe.respond(page(refund(None), more=True))
     endless = OutcomeUnknown(detail="too many refunds to search", has_responded=True)
-    assert await gateway.inquire_refund(stripe.account, wanted()) == endless
-    stripe.say(page(more=True))  # an empty page has no cursor
-    absent = await gateway.inquire_refund(stripe.account, wanted())
+    assert await gateway.inquire_refund(stripe.account, refund_request()) == endless
+    stripe.respond(page(more=True))  # an empty page has no cursor
+    absent = await gateway.inquire_refund(stripe.account, refund_request())
     assert absent == RefundReport(state=GatewayRefundState.ABSENT)
 
 
@@ -497,68 +507,68 @@ async def test_the_search_for_a_refund_is_limited(
     ],
 )
 async def test_a_refund_that_stripe_refuses_is_declined(
-    gateway: StripeGateway, stripe: Saying, status: int, code: str
+    gateway: StripeGateway, stripe: FakeStripe, status: int, code: str
 ) -> None:
-    stripe.say(page())
-    stripe.refuse(status, code=code)
-    report = await gateway.refund(stripe.account, wanted())
+    stripe.respond(page())
+    stripe.respond_error(status, code=code)
+    report = await gateway.refund(stripe.account, refund_request())
     detail = f"status {status}: invalid_request_error {code}"
     assert report == RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
 
 
 async def test_a_refund_of_a_payment_of_another_account_needs_an_operator(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    elsewhere = RefundReport(
+    expected = RefundReport(
         state=GatewayRefundState.ABSENT,
         detail="the payment does not exist in this Stripe account",
         needs_operator=True,
     )
-    stripe.refuse(404, code="resource_missing")
-    assert await gateway.inquire_refund(stripe.account, wanted()) == elsewhere
-    stripe.refuse(404, code="resource_missing")
-    assert await gateway.refund(stripe.account, wanted()) == elsewhere
-    assert {item.method for item in stripe.asked} == {"GET"}
-    stripe.say(page())
-    stripe.refuse(404, code="resource_missing")
-    assert await gateway.refund(stripe.account, wanted()) == elsewhere
+    stripe.respond_error(404, code="resource_missing")
+    assert await gateway.inquire_refund(stripe.account, refund_request()) == expected
+    stripe.respond_error(404, code="resource_missing")
+    assert await gateway.refund(stripe.account, refund_request()) == expected
+    assert {item.method for item in stripe.requests} == {"GET"}
+    stripe.respond(page())
+    stripe.respond_error(404, code="resource_missing")
+    assert await gateway.refund(stripe.account, refund_request()) == expected
 
 
 @pytest.mark.parametrize("status", [401, 403, 409, 429, 500])
 async def test_a_refund_with_an_inconclusive_response_is_unknown(
-    gateway: StripeGateway, stripe: Saying, status: int
+    gateway: StripeGateway, stripe: FakeStripe, status: int
 ) -> None:
-    stripe.say(page())
-    stripe.refuse(status)
-    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
+    stripe.respond(page())
+    stripe.respond_error(status)
+    assert isinstance(await gateway.refund(stripe.account, refund_request()), OutcomeUnknown)
 
 
 async def test_a_refund_that_does_not_match_the_request_is_unknown(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    stripe.say(page())
-    stripe.say(refund(wanted().refund_id))
-    assert isinstance(await gateway.refund(stripe.account, wanted()), OutcomeUnknown)
+    stripe.respond(page())
+    stripe.respond(refund(refund_request().refund_id))
+    assert isinstance(await gateway.refund(stripe.account, refund_request()), OutcomeUnknown)
 
 
 async def test_all_requests_of_an_operation_share_one_timeout(
-    gateway: StripeGateway, stripe: Saying, monkeypatch: pytest.MonkeyPatch
+    gateway: StripeGateway, stripe: FakeStripe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "OPERATION_TIMEOUT_S", 0)
     request = order()
     too_late = OutcomeUnknown(detail="not finished within 0 s")
     assert await gateway.inquire(stripe.account, ref(request)) == too_late
     assert await gateway.close_session(stripe.account, ref(request)) == too_late
-    assert await gateway.refund(stripe.account, wanted()) == too_late
-    assert await gateway.inquire_refund(stripe.account, wanted()) == too_late
+    assert await gateway.refund(stripe.account, refund_request()) == too_late
+    assert await gateway.inquire_refund(stripe.account, refund_request()) == too_late
 
 
 async def test_an_unreachable_gateway_is_reported_as_not_contacted(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    nowhere = Saying(url="http://127.0.0.1:9").account
-    assert isinstance(await gateway.create_session(nowhere, order()), NotContacted)
-    assert isinstance(await gateway.refund(nowhere, wanted()), NotContacted)
+    account = FakeStripe(url="http://127.0.0.1:9").account
+    assert isinstance(await gateway.create_session(account, order()), NotContacted)
+    assert isinstance(await gateway.refund(account, refund_request()), NotContacted)
 
 
 def test_failure_codes_are_documented_and_classified(gateway: StripeGateway) -> None:

@@ -14,7 +14,7 @@ from payintent.gateways.port import OutcomeUnknown, ReportingGateway
 from payintent.gateways.settlement_reports import BalanceMovement, MovementKind
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.reporting import PAGE_SIZE, StripeBalanceTransaction, to_movement
-from tests.gateways.stripe_saying import NOW, Saying, saying
+from tests.gateways.stripe_saying import NOW, FakeStripe, serve_fake_stripe
 
 AT = 1_795_300_000
 DAY = datetime(2026, 11, 21, tzinfo=UTC)
@@ -36,14 +36,14 @@ async def gateway() -> AsyncGenerator[StripeGateway]:
 
 
 @pytest.fixture
-async def stripe() -> AsyncGenerator[Saying]:
-    async with saying() as stripe:
+async def stripe() -> AsyncGenerator[FakeStripe]:
+    async with serve_fake_stripe() as stripe:
         yield stripe
-        assert stripe.answers == []
+        assert stripe.responses == []
 
 
 def transaction(**changes: Any) -> dict[str, Any]:
-    found: dict[str, Any] = {
+    fields: dict[str, Any] = {
         "id": "txn_1",
         "object": "balance_transaction",
         "amount": 159_000,
@@ -60,12 +60,12 @@ def transaction(**changes: Any) -> dict[str, Any]:
         "status": "pending",
         "type": "charge",
     }
-    return found | changes
+    return fields | changes
 
 
 def movement(**changes: Any) -> BalanceMovement | None:
-    read = msgspec.json.encode(transaction(**changes))
-    return to_movement(msgspec.json.decode(read, type=StripeBalanceTransaction))
+    encoded = msgspec.json.encode(transaction(**changes))
+    return to_movement(msgspec.json.decode(encoded, type=StripeBalanceTransaction))
 
 
 def page(*transactions: dict[str, Any], more: bool = False) -> dict[str, Any]:
@@ -78,17 +78,17 @@ def page(*transactions: dict[str, Any], more: bool = False) -> dict[str, Any]:
 
 
 def test_a_charge_is_a_payment_of_its_intent_in_the_charged_currency() -> None:
-    found = movement(currency="usd", amount=4_500, exchange_rate=0.0283)
-    assert found is not None
-    assert (found.kind, found.reference) == (MovementKind.PAYMENT, "pi_1")
-    assert (found.amount_minor, found.currency) == (159_000, "THB")
-    assert found.at == datetime.fromtimestamp(AT, UTC)
+    payment = movement(currency="usd", amount=4_500, exchange_rate=0.0283)
+    assert payment is not None
+    assert (payment.kind, payment.reference) == (MovementKind.PAYMENT, "pi_1")
+    assert (payment.amount_minor, payment.currency) == (159_000, "THB")
+    assert payment.at == datetime.fromtimestamp(AT, UTC)
 
 
 def test_a_partially_captured_charge_has_the_captured_amount() -> None:
-    found = movement(source=CHARGE | {"amount_captured": 100_000})
-    assert found is not None
-    assert found.amount_minor == 100_000
+    payment = movement(source=CHARGE | {"amount_captured": 100_000})
+    assert payment is not None
+    assert payment.amount_minor == 100_000
 
 
 def refund(**changes: Any) -> dict[str, Any]:
@@ -109,9 +109,9 @@ def refund(**changes: Any) -> dict[str, Any]:
 
 def test_only_a_successful_refund_is_a_movement_and_has_our_id() -> None:
     refund_id = uuid4()
-    found = movement(**refund(metadata={"refund_id": ids.format_id(ids.REFUND, refund_id)}))
-    assert found is not None
-    assert (found.kind, found.our_id, found.amount_minor) == (
+    reversal = movement(**refund(metadata={"refund_id": ids.format_id(ids.REFUND, refund_id)}))
+    assert reversal is not None
+    assert (reversal.kind, reversal.our_id, reversal.amount_minor) == (
         MovementKind.REFUND,
         refund_id,
         59_000,
@@ -122,28 +122,28 @@ def test_only_a_successful_refund_is_a_movement_and_has_our_id() -> None:
 
 def test_a_dispute_has_the_moved_amount_if_the_currencies_match() -> None:
     source = {"id": "du_1", "object": "dispute", "amount": 159_000, "currency": "thb"}
-    moved = {"amount": -150_000, "type": "adjustment", "source": source}
-    taken = movement(reporting_category="dispute", **moved)
-    assert taken is not None
-    assert (taken.kind, taken.reference) == (MovementKind.DISPUTE, "du_1")
-    assert (taken.amount_minor, taken.currency) == (150_000, "THB")
-    back = movement(reporting_category="dispute_reversal", currency="usd", **moved)
-    assert back is not None
-    assert back.kind is MovementKind.DISPUTE_REVERSAL
-    assert (back.amount_minor, back.currency) == (159_000, "THB")
+    fields = {"amount": -150_000, "type": "adjustment", "source": source}
+    withdrawal = movement(reporting_category="dispute", **fields)
+    assert withdrawal is not None
+    assert (withdrawal.kind, withdrawal.reference) == (MovementKind.DISPUTE, "du_1")
+    assert (withdrawal.amount_minor, withdrawal.currency) == (150_000, "THB")
+    reversal = movement(reporting_category="dispute_reversal", currency="usd", **fields)
+    assert reversal is not None
+    assert reversal.kind is MovementKind.DISPUTE_REVERSAL
+    assert (reversal.amount_minor, reversal.currency) == (159_000, "THB")
 
 
 def test_payouts_and_returned_payouts_have_different_kinds() -> None:
     source = {"id": "po_1", "object": "payout", "amount": 154_359, "currency": "thb"}
-    out = movement(reporting_category="payout", type="payout", amount=-154_359, source=source)
-    back = movement(
+    payout = movement(reporting_category="payout", type="payout", amount=-154_359, source=source)
+    reversal = movement(
         reporting_category="payout_reversal", type="payout_failure", amount=154_359, source=source
     )
-    assert out is not None
-    assert back is not None
-    assert (out.kind, back.kind) == (MovementKind.PAYOUT, MovementKind.PAYOUT_REVERSAL)
-    assert out.amount_minor == back.amount_minor == 154_359
-    assert out.paid_on == datetime.fromtimestamp(AT + 86_400, UTC).date()
+    assert payout is not None
+    assert reversal is not None
+    assert (payout.kind, reversal.kind) == (MovementKind.PAYOUT, MovementKind.PAYOUT_REVERSAL)
+    assert payout.amount_minor == reversal.amount_minor == 154_359
+    assert payout.paid_on == datetime.fromtimestamp(AT + 86_400, UTC).date()
 
 
 @pytest.mark.parametrize(
@@ -160,51 +160,62 @@ def test_unsupported_balance_transactions_are_skipped(changes: dict[str, Any]) -
 
 
 async def test_a_page_is_requested_by_its_period_and_the_previous_cursor(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     assert isinstance(gateway, ReportingGateway)
-    stripe.say(page(transaction(), transaction(id="txn_2", reporting_category="tax"), more=True))
-    stripe.say(page())
-    found = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), None)
-    assert not isinstance(found, OutcomeUnknown)
-    assert ([item.reference for item in found.movements], found.after) == (["pi_1"], "txn_2")
-    last = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), found.after)
-    assert not isinstance(last, OutcomeUnknown)
-    assert (last.movements, last.after) == ([], None)
-    first, second = stripe.asked
-    assert first.path == "/v1/balance_transactions"
-    assert first.form == {
+    stripe.respond(
+        page(transaction(), transaction(id="txn_2", reporting_category="tax"), more=True)
+    )
+    stripe.respond(page())
+    first_page = await gateway.list_movements(stripe.account, DAY, DAY + timedelta(days=1), None)
+    assert not isinstance(first_page, OutcomeUnknown)
+    assert ([item.reference for item in first_page.movements], first_page.after) == (
+        ["pi_1"],
+        "txn_2",
+    )
+    last_page = await gateway.list_movements(
+        stripe.account, DAY, DAY + timedelta(days=1), first_page.after
+    )
+    assert not isinstance(last_page, OutcomeUnknown)
+    assert (last_page.movements, last_page.after) == ([], None)
+    first_request, second_request = stripe.requests
+    assert first_request.path == "/v1/balance_transactions"
+    assert first_request.form == {
         "created[gte]": str(int(DAY.timestamp())),
         "created[lt]": str(int(DAY.timestamp()) + 86_400),
         "expand[]": "data.source",
         "limit": str(PAGE_SIZE),
     }
-    assert second.form == first.form | {"starting_after": "txn_2"}
+    assert second_request.form == first_request.form | {"starting_after": "txn_2"}
 
 
 async def test_the_fees_of_a_payout_are_summed_over_all_pages(
-    gateway: StripeGateway, stripe: Saying
+    gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    own = transaction(id="txn_3", reporting_category="payout", type="payout", fee=100)
-    whole = transaction(id="txn_2", reporting_category="fee", amount=-250, fee=0, net=-250)
-    stripe.say(page(own, whole, more=True))
-    stripe.say(page(transaction()))
+    payout = transaction(id="txn_3", reporting_category="payout", type="payout", fee=100)
+    fee = transaction(id="txn_2", reporting_category="fee", amount=-250, fee=0, net=-250)
+    stripe.respond(page(payout, fee, more=True))
+    stripe.respond(page(transaction()))
     assert await gateway.sum_payout_fees(stripe.account, "po_1") == 100 + 250 + 4_641
-    assert [asked.form.get("starting_after") for asked in stripe.asked] == [None, "txn_2"]
-    assert {asked.form["payout"] for asked in stripe.asked} == {"po_1"}
+    assert [request.form.get("starting_after") for request in stripe.requests] == [None, "txn_2"]
+    assert {request.form["payout"] for request in stripe.requests} == {"po_1"}
 
 
-async def test_the_fees_of_a_manual_payout_are_zero(gateway: StripeGateway, stripe: Saying) -> None:
-    stripe.refuse(400, message="Balance transaction history can only be filtered on automatic")
+async def test_the_fees_of_a_manual_payout_are_zero(
+    gateway: StripeGateway, stripe: FakeStripe
+) -> None:
+    stripe.respond_error(
+        400, message="Balance transaction history can only be filtered on automatic"
+    )
     assert await gateway.sum_payout_fees(stripe.account, "po_1") == 0
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"object": "list"}'])
 async def test_an_invalid_response_to_a_list_request_is_unknown(
-    gateway: StripeGateway, stripe: Saying, body: bytes
+    gateway: StripeGateway, stripe: FakeStripe, body: bytes
 ) -> None:
-    stripe.say(body)
-    stripe.say(body, 503)
+    stripe.respond(body)
+    stripe.respond(body, 503)
     for _ in range(2):
-        found = await gateway.list_movements(stripe.account, DAY, DAY, None)
-        assert isinstance(found, OutcomeUnknown)
+        movements = await gateway.list_movements(stripe.account, DAY, DAY, None)
+        assert isinstance(movements, OutcomeUnknown)

@@ -37,7 +37,7 @@ from tests.support.stripe import WEBHOOK_SECRET, credentials
 
 ACCOUNT = GatewayAccount(id=1, provider="stripe", base_url="http://x", credentials=credentials())
 NOW_S = int(NOW.timestamp())
-SIGNED = official.WebhookSignature.generate_signature_header
+official_signature = official.WebhookSignature.generate_signature_header
 
 
 @pytest.fixture
@@ -45,31 +45,31 @@ def gateway() -> StripeGateway:
     return StripeGateway(GatewayHttpClient(timeout_s=1, response_bytes_max=1), now=NOW.timestamp)
 
 
-def event(kind: str, about: Any, **changes: Any) -> str:
+def event(kind: str, resource: Any, **changes: Any) -> str:
     return json.dumps(
         {
             "id": "evt_1",
             "object": "event",
             "api_version": "2026-10-28.endive",
             "created": NOW_S,
-            "data": {"object": about},
+            "data": {"object": resource},
             "type": kind,
         }
         | changes
     )
 
 
-def came(body: str, header: str | None = None) -> CallbackRequest:
-    header = SIGNED(body, WEBHOOK_SECRET, NOW_S) if header is None else header
+def make_callback(body: str, header: str | None = None) -> CallbackRequest:
+    header = official_signature(body, WEBHOOK_SECRET, NOW_S) if header is None else header
     headers = {"stripe-signature": header}
     return CallbackRequest(method="POST", headers=headers, query={}, body=body.encode())
 
 
-def read(gateway: StripeGateway, kind: str, about: Any) -> VerifiedCallback:
-    return gateway.parse_callback(ACCOUNT, came(event(kind, about)))
+def parse(gateway: StripeGateway, kind: str, resource: Any) -> VerifiedCallback:
+    return gateway.parse_callback(ACCOUNT, make_callback(event(kind, resource)))
 
 
-def is_good(header: str, body: str, secret: str = WEBHOOK_SECRET) -> bool:
+def is_valid(header: str, body: str, secret: str = WEBHOOK_SECRET) -> bool:
     try:
         verify_signature(secret, header, body.encode(), NOW_S)
     except InvalidCallbackError:
@@ -77,7 +77,7 @@ def is_good(header: str, body: str, secret: str = WEBHOOK_SECRET) -> bool:
     return True
 
 
-def is_officially_good(header: str, body: str) -> bool:
+def is_officially_valid(header: str, body: str) -> bool:
     try:
         return official.WebhookSignature.verify_header(body, header, WEBHOOK_SECRET)
     except official.SignatureVerificationError:
@@ -86,42 +86,46 @@ def is_officially_good(header: str, body: str) -> bool:
 
 @given(body=st.text(), secret=st.text(min_size=1).filter(str.strip))
 def test_signatures_of_the_official_library_are_verified(body: str, secret: str) -> None:
-    assert is_good(SIGNED(body, secret, NOW_S), body, secret)
+    assert is_valid(official_signature(body, secret, NOW_S), body, secret)
 
 
-@given(body=st.text(), start=st.integers(0, 80), end=st.integers(0, 80), put=st.text(max_size=3))
+@given(
+    body=st.text(), start=st.integers(0, 80), end=st.integers(0, 80), inserted=st.text(max_size=3)
+)
 def test_a_changed_signature_is_refused_if_the_official_library_refuses_it(
-    body: str, start: int, end: int, put: str
+    body: str, start: int, end: int, inserted: str
 ) -> None:
-    header = SIGNED(body, WEBHOOK_SECRET, NOW_S)
-    changed = header[:start] + put + header[max(start, end) :]
-    assert not is_good(changed, body) or is_officially_good(changed, body)
+    header = official_signature(body, WEBHOOK_SECRET, NOW_S)
+    changed = header[:start] + inserted + header[max(start, end) :]
+    assert not is_valid(changed, body) or is_officially_valid(changed, body)
 
 
 def test_the_official_library_verifies_signatures_of_the_sandbox() -> None:
     body = event("payment_intent.succeeded", intent(order(), status="succeeded"))
     header = signature(WEBHOOK_SECRET, body.encode(), NOW_S)
-    assert header == SIGNED(body, WEBHOOK_SECRET, NOW_S)
-    assert is_officially_good(header, body)
+    assert header == official_signature(body, WEBHOOK_SECRET, NOW_S)
+    assert is_officially_valid(header, body)
 
 
 def test_a_single_valid_signature_among_several_is_sufficient() -> None:
-    header = SIGNED("{}", WEBHOOK_SECRET, NOW_S)
-    stamp, fitting = header.split(",")
-    assert is_good(f"{stamp},v1={'0' * 64},{fitting}", "{}")
-    assert is_good(f"{stamp},{fitting},v1={'0' * 64}", "{}")
-    assert not is_good(f"{stamp},v1={'0' * 64},v0={fitting[3:]}", "{}")
+    header = official_signature("{}", WEBHOOK_SECRET, NOW_S)
+    stamp, valid = header.split(",")
+    assert is_valid(f"{stamp},v1={'0' * 64},{valid}", "{}")
+    assert is_valid(f"{stamp},{valid},v1={'0' * 64}", "{}")
+    assert not is_valid(f"{stamp},v1={'0' * 64},v0={valid[3:]}", "{}")
 
 
 @pytest.mark.parametrize("age_s", [CALLBACK_TOLERANCE_S + 1, -CALLBACK_TOLERANCE_S - 1])
 def test_a_signature_outside_the_time_tolerance_is_refused(age_s: int) -> None:
-    assert not is_good(SIGNED("{}", WEBHOOK_SECRET, NOW_S - age_s), "{}")
-    assert is_good(SIGNED("{}", WEBHOOK_SECRET, NOW_S - age_s + age_s // abs(age_s)), "{}")
+    assert not is_valid(official_signature("{}", WEBHOOK_SECRET, NOW_S - age_s), "{}")
+    assert is_valid(
+        official_signature("{}", WEBHOOK_SECRET, NOW_S - age_s + age_s // abs(age_s)), "{}"
+    )
 
 
 @pytest.mark.parametrize("secret", ["", "  "])
 def test_an_account_without_a_secret_refuses_every_signature(secret: str) -> None:
-    assert not is_good(signature(secret, b"{}", NOW_S), "{}", secret)
+    assert not is_valid(signature(secret, b"{}", NOW_S), "{}", secret)
 
 
 def test_a_successful_payment_has_the_same_capture_in_every_api_version(
@@ -134,8 +138,8 @@ def test_a_successful_payment_has_the_same_capture_in_every_api_version(
         "latest_charge": {"id": "ch_1", "object": "charge"},
         "charges": {"object": "list", "data": [{"id": "ch_1"}]},
     }
-    for said in (current, older):
-        callback = read(gateway, "payment_intent.succeeded", said)
+    for resource in (current, older):
+        callback = parse(gateway, "payment_intent.succeeded", resource)
         report = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
         assert callback == VerifiedCallback(
             id="evt_1", session_id=request.session_id, report=report
@@ -161,20 +165,20 @@ def test_a_successful_payment_has_the_same_capture_in_every_api_version(
 def test_a_declined_attempt_does_not_end_the_session(
     gateway: StripeGateway, error: dict[str, str] | None, reason: FailureReason
 ) -> None:
-    said = intent(order(), last_payment_error=error)
-    callback = read(gateway, "payment_intent.payment_failed", said)
+    resource = intent(order(), last_payment_error=error)
+    callback = parse(gateway, "payment_intent.payment_failed", resource)
     assert callback.report == SessionReport(state=GatewaySessionState.ATTEMPTED, reason=reason)
 
 
 def test_a_refund_failure_reason_is_cleaned_and_truncated(gateway: StripeGateway) -> None:
-    said = refund(uuid4(), status="failed", failure_reason="\x00lost\n" + "x" * 1_000)
-    told = read(gateway, "refund.failed", said).refund
-    assert told is not None
-    assert told.detail == ("lost" + "x" * 1_000)[:200]
+    resource = refund(uuid4(), status="failed", failure_reason="\x00lost\n" + "x" * 1_000)
+    report = parse(gateway, "refund.failed", resource).refund
+    assert report is not None
+    assert report.detail == ("lost" + "x" * 1_000)[:200]
 
 
 def test_a_cancelled_intent_closes_the_session(gateway: StripeGateway) -> None:
-    callback = read(gateway, "payment_intent.canceled", intent(order(), status="canceled"))
+    callback = parse(gateway, "payment_intent.canceled", intent(order(), status="canceled"))
     assert callback.report == SessionReport(state=GatewaySessionState.CLOSED)
 
 
@@ -183,19 +187,19 @@ def test_a_cancelled_intent_closes_the_session(gateway: StripeGateway) -> None:
 )
 def test_every_refund_event_reports_the_refund_status(gateway: StripeGateway, kind: str) -> None:
     refund_id = uuid4()
-    said = refund(refund_id, status="failed", failure_reason="expired_or_canceled_card")
+    resource = refund(refund_id, status="failed", failure_reason="expired_or_canceled_card")
     report = RefundReport(
         state=GatewayRefundState.DECLINED, reference="re_1", detail="expired_or_canceled_card"
     )
-    at_stripe = outside(
+    at_stripe = outside_refund(
         state=GatewayRefundState.DECLINED, detail="expired_or_canceled_card"
     )  # used if the id belongs to a different installation
-    assert read(gateway, kind, said) == VerifiedCallback(
+    assert parse(gateway, kind, resource) == VerifiedCallback(
         id="evt_1", refund_id=refund_id, refund=report, outside_refund=at_stripe
     )
 
 
-def outside(**changes: Any) -> OutsideRefund:
+def outside_refund(**changes: Any) -> OutsideRefund:
     fields: dict[str, Any] = {
         "reference": "re_1",
         "capture": "pi_1",
@@ -211,10 +215,12 @@ def outside(**changes: Any) -> OutsideRefund:
 def test_a_refund_created_in_the_dashboard_is_an_outside_refund(
     gateway: StripeGateway, kind: str, metadata: dict[str, str] | None
 ) -> None:
-    said = refund(None, metadata=metadata)
-    assert read(gateway, kind, said) == VerifiedCallback(id="evt_1", outside_refund=outside())
-    pending = read(gateway, kind, said | {"status": "pending"}).outside_refund
-    assert pending == outside(state=GatewayRefundState.PENDING)
+    resource = refund(None, metadata=metadata)
+    assert parse(gateway, kind, resource) == VerifiedCallback(
+        id="evt_1", outside_refund=outside_refund()
+    )
+    pending = parse(gateway, kind, resource | {"status": "pending"}).outside_refund
+    assert pending == outside_refund(state=GatewayRefundState.PENDING)
 
 
 @pytest.mark.parametrize("event", ["created", "updated"])
@@ -222,8 +228,8 @@ def test_an_early_fraud_warning_names_the_capture_and_the_reason(
     gateway: StripeGateway, event: str
 ) -> None:
     warning = FraudWarning(reference="issfr_1", capture="pi_1", reason="made_with_stolen_card")
-    told = read(gateway, f"radar.early_fraud_warning.{event}", fraud_warning())
-    assert told == VerifiedCallback(id="evt_1", fraud_warning=warning)
+    callback = parse(gateway, f"radar.early_fraud_warning.{event}", fraud_warning())
+    assert callback == VerifiedCallback(id="evt_1", fraud_warning=warning)
 
 
 def test_a_thin_event_is_distinguished_from_an_invalid_signature(gateway: StripeGateway) -> None:
@@ -236,10 +242,10 @@ def test_a_thin_event_is_distinguished_from_an_invalid_signature(gateway: Stripe
         "related_object": {"id": "pi_1", "type": "payment_intent", "url": "/v1/x"},
     }
     with pytest.raises(UnusableCallbackError, match="choose the snapshot payload style"):
-        gateway.parse_callback(ACCOUNT, came(json.dumps(thin)))
-    with pytest.raises(InvalidCallbackError, match="signature") as refused:
-        gateway.parse_callback(ACCOUNT, came(json.dumps(thin), f"t={NOW_S},v1=00"))
-    assert not isinstance(refused.value, UnusableCallbackError)
+        gateway.parse_callback(ACCOUNT, make_callback(json.dumps(thin)))
+    with pytest.raises(InvalidCallbackError, match="signature") as exception:
+        gateway.parse_callback(ACCOUNT, make_callback(json.dumps(thin), f"t={NOW_S},v1=00"))
+    assert not isinstance(exception.value, UnusableCallbackError)
 
 
 DISPUTES = {
@@ -265,7 +271,7 @@ def test_every_dispute_status_of_the_current_api_maps_to_a_state() -> None:
 def test_a_dispute_is_parsed_with_its_state_amount_reason_and_deadline(
     gateway: StripeGateway, status: str
 ) -> None:
-    said = dispute(status=status, due_by=1_800_000_000)
+    resource = dispute(status=status, due_by=1_800_000_000)
     report = DisputeReport(
         reference="du_1",
         capture="pi_1",
@@ -276,12 +282,12 @@ def test_a_dispute_is_parsed_with_its_state_amount_reason_and_deadline(
         respond_by=datetime(2027, 1, 15, 8, 0, tzinfo=UTC),
         is_appeal=status.startswith("appeal_"),
     )
-    callback = read(gateway, "charge.dispute.updated", said)
+    callback = parse(gateway, "charge.dispute.updated", resource)
     assert callback == VerifiedCallback(id="evt_1", dispute=report)
 
 
 @pytest.mark.parametrize(
-    "said",
+    "resource",
     [
         dispute(due_by=0),  # the bank does not accept a response
         dispute(due_by=None),
@@ -290,9 +296,9 @@ def test_a_dispute_is_parsed_with_its_state_amount_reason_and_deadline(
     ],
 )
 def test_a_dispute_that_cannot_be_contested_has_no_deadline(
-    gateway: StripeGateway, said: dict[str, Any]
+    gateway: StripeGateway, resource: dict[str, Any]
 ) -> None:
-    report = read(gateway, "charge.dispute.created", said).dispute
+    report = parse(gateway, "charge.dispute.created", resource).dispute
     assert report is not None
     assert (report.state, report.respond_by) == (DisputeState.OPEN, None)
 
@@ -310,13 +316,13 @@ def test_a_dispute_that_cannot_be_contested_has_no_deadline(
 def test_every_dispute_event_reports_whether_funds_were_withdrawn(
     gateway: StripeGateway, kind: str, funds: DisputedFunds
 ) -> None:
-    report = read(gateway, f"charge.dispute.{kind}", dispute(amount=500, currency="jpy")).dispute
+    report = parse(gateway, f"charge.dispute.{kind}", dispute(amount=500, currency="jpy")).dispute
     assert report is not None
     assert (report.funds, report.amount_minor, report.currency) == (funds, 500, "JPY")
 
 
 @pytest.mark.parametrize(
-    ("kind", "about"),
+    ("kind", "resource"),
     [
         ("charge.dispute.created", dispute(payment_intent=None)),
         ("payment_intent.created", {"object": "payment_intent"}),
@@ -330,9 +336,9 @@ def test_every_dispute_event_reports_whether_funds_were_withdrawn(
     ],
 )
 def test_events_without_usable_references_have_no_effect(
-    gateway: StripeGateway, kind: str, about: Any
+    gateway: StripeGateway, kind: str, resource: Any
 ) -> None:
-    assert read(gateway, kind, about) == VerifiedCallback(id="evt_1")
+    assert parse(gateway, kind, resource) == VerifiedCallback(id="evt_1")
 
 
 @pytest.mark.parametrize(
@@ -352,7 +358,7 @@ def test_events_without_usable_references_have_no_effect(
 )
 def test_a_signed_event_with_invalid_content_is_refused(gateway: StripeGateway, body: str) -> None:
     with pytest.raises(InvalidCallbackError):
-        gateway.parse_callback(ACCOUNT, came(body))
+        gateway.parse_callback(ACCOUNT, make_callback(body))
 
 
 def test_a_callback_is_acknowledged(gateway: StripeGateway) -> None:

@@ -9,7 +9,7 @@ import pytest
 from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.stripe.adapter import StripeGateway
-from tests.gateways.stripe_saying import NOW, order, ref, wanted
+from tests.gateways.stripe_saying import NOW, order, ref, refund_request
 from tests.support import stripe_mock
 from tests.support.patience import PATIENCE_S
 from tests.support.stripe import credentials
@@ -22,12 +22,12 @@ class Recorder(GatewayHttpClient):
 
     def __init__(self) -> None:
         super().__init__(timeout_s=PATIENCE_S, response_bytes_max=1024 * 1024)
-        self.answers: list[tuple[str, str, HttpResponse | OutcomeUnknown]] = []
+        self.responses: list[tuple[str, str, HttpResponse | OutcomeUnknown]] = []
 
     async def request(self, method: str, url: str, **rest: Any) -> HttpResponse | OutcomeUnknown:
-        answer = await super().request(method, url, **rest)
-        self.answers.append((method, url, answer))
-        return answer
+        response = await super().request(method, url, **rest)
+        self.responses.append((method, url, response))
+        return response
 
 
 @pytest.fixture(scope="module")
@@ -61,20 +61,20 @@ async def test_stripe_mock_accepts_every_request_of_the_adapter(
     await gateway.inquire(account, ref(request))
     await gateway.close_session(account, ref(request))
     await gateway.inquire(account, ref(request, None))
-    await gateway.refund(account, wanted())
-    await gateway.inquire_refund(account, wanted())
+    await gateway.refund(account, refund_request())
+    await gateway.inquire_refund(account, refund_request())
     await gateway.check_account(account)
     await gateway.list_movements(account, NOW - timedelta(days=1), NOW, None)
     await gateway.sum_payout_fees(account, "po_1")
-    for method, url, answer in http.answers:
-        assert isinstance(answer, HttpResponse)
-        assert answer.status == 200, (method, url, answer.body[:500])
-    asked = {
+    for method, url, response in http.responses:
+        assert isinstance(response, HttpResponse)
+        assert response.status == 200, (method, url, response.body[:500])
+    endpoints = {
         (method, url.removeprefix(account.base_url).partition("?")[0])
-        for method, url, _ in http.answers
+        for method, url, _ in http.responses
     }
-    assert {("POST", "/v1/payment_intents"), ("POST", "/v1/refunds")} <= asked
-    assert ("POST", "/v1/payment_intents/pi_1/cancel") in asked
+    assert {("POST", "/v1/payment_intents"), ("POST", "/v1/refunds")} <= endpoints
+    assert ("POST", "/v1/payment_intents/pi_1/cancel") in endpoints
 
 
 async def test_stripe_mock_refuses_an_unknown_parameter(
@@ -86,6 +86,6 @@ async def test_stripe_mock_refuses_an_unknown_parameter(
     }
     body = b"amount=2000&currency=thb&excluded_methods[0]=konbini"
     url = f"{account.base_url}/v1/payment_intents"
-    answer = await http.request("POST", url, headers=headers, body=body)
-    assert isinstance(answer, HttpResponse)
-    assert answer.status == 400
+    response = await http.request("POST", url, headers=headers, body=body)
+    assert isinstance(response, HttpResponse)
+    assert response.status == 400

@@ -106,14 +106,14 @@ def account(url: str) -> GatewayAccount:
 
 
 def account_at(url: str, **credentials: str) -> GatewayAccount:
-    held = {
+    defaults = {
         "merchant_id": MERCHANT,
         "secret_key": SECRET,
         "merchant_private_key": pair(MERCHANT)[0],
         "gateway_public_key": pair("gateway")[1],
         "utc_offset": "+08:00",
     }
-    return GatewayAccount(id=1, provider="2c2p", base_url=url, credentials=held | credentials)
+    return GatewayAccount(id=1, provider="2c2p", base_url=url, credentials=defaults | credentials)
 
 
 @pytest.fixture
@@ -134,32 +134,32 @@ def order(merchant: Merchant) -> GatewaySessionRequest:
 
 
 def ref(order: GatewaySessionRequest, **changes: Any) -> GatewaySessionRef:
-    usual = GatewaySessionRef(
+    defaults = GatewaySessionRef(
         session_id=order.session_id,
         reference=f"{MERCHANT}.{invoice_no(order.session_id)}",
         amount_minor=order.amount_minor,
         currency=order.currency,
         opened_at=order.opened_at,
     )
-    return replace(usual, **changes)
+    return replace(defaults, **changes)
 
 
 async def create(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> str:
-    created = await gateway.create_session(account, order)
-    assert isinstance(created, SessionCreated), created
-    return created.next_action["redirect"]["url"]
+    session = await gateway.create_session(account, order)
+    assert isinstance(session, SessionCreated), session
+    return session.next_action["redirect"]["url"]
 
 
-async def sent(
+async def order_claims(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> dict[str, Any]:
     """Return the claims of a creation request."""
-    asked: list[bytes] = []
-    async with speaking(reply("200 OK", b"{}"), asked) as nobody:
-        await gateway.create_session(replace(account, base_url=nobody), order)
-    head, _, body = asked[0].partition(b"\r\n\r\n")
+    requests: list[bytes] = []
+    async with speaking(reply("200 OK", b"{}"), requests) as server_url:
+        await gateway.create_session(replace(account, base_url=server_url), order)
+    head, _, body = requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /payment/4.3/paymentToken HTTP/1.1\r\n")
     assert b"Content-Type: application/json\r\n" in head
     return opened(body)
@@ -169,7 +169,7 @@ async def test_an_order_has_the_documented_claims(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     name = ids.format_id(ids.SESSION, order.session_id)
-    assert await sent(gateway, account, order) == {
+    assert await order_claims(gateway, account, order) == {
         "merchantID": MERCHANT,
         "invoiceNo": name[-20:],
         "idempotencyID": name,
@@ -191,12 +191,12 @@ def _in_taipei(moment: datetime) -> str:
 async def test_an_order_contains_the_buyers_locale_and_email(
     gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
-    more = replace(order, kind="qr", locale="zh-Hant-TW-x-long", payer_email="b@example.com")
-    claims = await sent(gateway, account, more)
+    detailed = replace(order, kind="qr", locale="zh-Hant-TW-x-long", payer_email="b@example.com")
+    claims = await order_claims(gateway, account, detailed)
     assert claims["paymentChannel"] == ["QR"]
     assert claims["locale"] == "zh"
     assert claims["userInfo"] == {"email": "b@example.com"}
-    claims = await sent(gateway, account, replace(order, kind="redirect"))
+    claims = await order_claims(gateway, account, replace(order, kind="redirect"))
     assert "paymentChannel" not in claims
 
 
@@ -219,7 +219,7 @@ async def test_a_branded_method_opens_its_payment_channel(
     brand: str,
     channel: list[str] | None,
 ) -> None:
-    claims = await sent(gateway, account, replace(order, kind=kind, brand=brand))
+    claims = await order_claims(gateway, account, replace(order, kind=kind, brand=brand))
     assert claims.get("paymentChannel") == channel
 
 
@@ -243,7 +243,7 @@ async def test_only_languages_that_the_page_supports_are_requested(
     locale: str,
     language: str | None,
 ) -> None:
-    claims = await sent(gateway, account, replace(order, locale=locale))
+    claims = await order_claims(gateway, account, replace(order, locale=locale))
     assert claims.get("locale") == language
     assert isinstance(
         await gateway.create_session(account, replace(order, locale=locale)), SessionCreated
@@ -266,7 +266,7 @@ async def test_a_description_is_escaped_and_truncated_between_escapes(
     text: str,
     escaped: str,
 ) -> None:
-    claims = await sent(gateway, account, replace(order, description=text))
+    claims = await order_claims(gateway, account, replace(order, description=text))
     assert claims["description"] == escaped
 
 
@@ -275,23 +275,23 @@ async def test_the_deadline_is_sent_in_the_gateways_time_zone(
 ) -> None:
     at = datetime(2026, 11, 20, 23, 30, tzinfo=UTC)
     order = replace(order, opened_at=at, expires_at=at + timedelta(minutes=5))
-    there = account_at("", utc_offset="+08:00")
-    assert (await sent(gateway, there, order))["paymentExpiry"] == "2026-11-21 07:35:00"
-    west = account_at("", utc_offset="-03:30")
-    assert (await sent(gateway, west, order))["paymentExpiry"] == "2026-11-20 20:05:00"
+    account = account_at("", utc_offset="+08:00")
+    assert (await order_claims(gateway, account, order))["paymentExpiry"] == "2026-11-21 07:35:00"
+    western = account_at("", utc_offset="-03:30")
+    assert (await order_claims(gateway, western, order))["paymentExpiry"] == "2026-11-20 20:05:00"
     day = replace(order, expires_at=at + timedelta(days=1))  # a token expires earlier
-    assert (await sent(gateway, there, day))["paymentExpiry"] == "2026-11-21 08:00:00"
+    assert (await order_claims(gateway, account, day))["paymentExpiry"] == "2026-11-21 08:00:00"
 
 
 @pytest.mark.parametrize("offset", ["", "8", "+8:00", "+08:00 ", "+15:00", "+08:60", "UTC"])
 async def test_a_session_is_not_created_without_a_valid_utc_offset(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, offset: str
 ) -> None:
-    asked: list[bytes] = []
-    async with speaking(reply("200 OK", b"{}"), asked) as nobody:
-        answer = await gateway.create_session(account_at(nobody, utc_offset=offset), order)
-    assert isinstance(answer, SessionRejected)
-    assert asked == []
+    requests: list[bytes] = []
+    async with speaking(reply("200 OK", b"{}"), requests) as server_url:
+        outcome = await gateway.create_session(account_at(server_url, utc_offset=offset), order)
+    assert isinstance(outcome, SessionRejected)
+    assert requests == []
 
 
 def test_the_gateway_is_offered_in_the_countries_of_its_merchants() -> None:
@@ -304,23 +304,23 @@ async def test_the_buyer_is_redirected_to_the_page_until_its_token_expires(
 ) -> None:
     at = order.opened_at.replace(microsecond=0)
     day = replace(order, opened_at=at, expires_at=at + timedelta(days=1))
-    created = await gateway.create_session(account, day)
-    assert isinstance(created, SessionCreated)
-    redirect = created.next_action["redirect"]
+    session = await gateway.create_session(account, day)
+    assert isinstance(session, SessionCreated)
+    redirect = session.next_action["redirect"]
     assert datetime.fromisoformat(redirect["expires_at"]) == at + timedelta(minutes=30)
     assert redirect["url"].startswith(f"{account.base_url}/payment/4.3/token/")
-    assert created.reference == ref(order).reference
+    assert session.reference == ref(order).reference
 
 
 async def test_a_wrong_utc_offset_makes_the_gateway_reject_the_deadline(
     gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest, buyer: Shop
 ) -> None:
-    there = account_at(url, utc_offset="+08:00")
-    page = await create(gateway, there, order)
+    account = account_at(url, utc_offset="+08:00")
+    page = await create(gateway, account, order)
     assert "Card number" in (await buyer.show(page))[1]
-    elsewhere = account_at(url, utc_offset="-08:00")  # makes the deadline past
-    again = replace(order, session_id=uuid4())
-    assert isinstance(await gateway.create_session(elsewhere, again), SessionRejected)
+    wrong_account = account_at(url, utc_offset="-08:00")  # makes the deadline past
+    new_order = replace(order, session_id=uuid4())
+    assert isinstance(await gateway.create_session(wrong_account, new_order), SessionRejected)
 
 
 async def test_a_repeated_order_returns_the_same_page_and_a_changed_order_is_unknown(
@@ -329,23 +329,23 @@ async def test_a_repeated_order_returns_the_same_page_and_a_changed_order_is_unk
     page = await create(gateway, account, order)
     assert await create(gateway, account, order) == page
     dearer = await gateway.create_session(account, replace(order, amount_minor=1))
-    said = OutcomeUnknown(detail="response 9015: Existing invoice number", has_responded=True)
-    assert dearer == said
+    expected = OutcomeUnknown(detail="response 9015: Existing invoice number", has_responded=True)
+    assert dearer == expected
 
 
 async def test_signed_and_unsigned_refusals_are_accepted(
     gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest
 ) -> None:
     stranger = account_at(url, merchant_id="nobody")
-    answer = await gateway.create_session(stranger, order)
-    assert answer == SessionRejected(detail="response 9007: Invalid merchant")
+    outcome = await gateway.create_session(stranger, order)
+    assert outcome == SessionRejected(detail="response 9007: Invalid merchant")
     forger = account_at(url, secret_key="another")
-    answer = await gateway.create_session(forger, order)
-    assert answer == SessionRejected(detail="response 9042: Hash value does not match")
+    outcome = await gateway.create_session(forger, order)
+    assert outcome == SessionRejected(detail="response 9042: Hash value does not match")
 
 
 @pytest.mark.parametrize(
-    "said",
+    "response",
     [
         {"respCode": "0000", "webPaymentUrl": "https://pay.example/x"},
         {"respCode": "9015"},
@@ -356,15 +356,15 @@ async def test_signed_and_unsigned_refusals_are_accepted(
     ],
 )
 async def test_an_unsigned_or_inconclusive_response_to_an_order_is_unknown(
-    gateway: TwoC2pGateway, order: GatewaySessionRequest, said: dict[str, str]
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, response: dict[str, str]
 ) -> None:
-    async with speaking(reply("200 OK", json.dumps(said).encode())) as nobody:
-        answer = await gateway.create_session(account_at(nobody), order)
-    assert isinstance(answer, OutcomeUnknown)
+    async with speaking(reply("200 OK", json.dumps(response).encode())) as server_url:
+        outcome = await gateway.create_session(account_at(server_url), order)
+    assert isinstance(outcome, OutcomeUnknown)
 
 
 @pytest.mark.parametrize(
-    ("said", "secret"),
+    ("response", "secret"),
     [
         ({"respCode": "0000"}, SECRET),
         ({"respCode": "0000", "webPaymentUrl": "javascript:alert(1)"}, SECRET),
@@ -372,11 +372,11 @@ async def test_an_unsigned_or_inconclusive_response_to_an_order_is_unknown(
     ],
 )
 async def test_a_page_is_opened_only_for_a_valid_url_signed_with_the_accounts_secret(
-    gateway: TwoC2pGateway, order: GatewaySessionRequest, said: dict[str, str], secret: str
+    gateway: TwoC2pGateway, order: GatewaySessionRequest, response: dict[str, str], secret: str
 ) -> None:
-    async with speaking(reply("200 OK", envelope(said, secret))) as nobody:
-        answer = await gateway.create_session(account_at(nobody), order)
-    assert isinstance(answer, OutcomeUnknown)
+    async with speaking(reply("200 OK", envelope(response, secret))) as server_url:
+        outcome = await gateway.create_session(account_at(server_url), order)
+    assert isinstance(outcome, OutcomeUnknown)
 
 
 async def test_an_unpaid_session_is_closed_when_its_token_expires(
@@ -384,21 +384,21 @@ async def test_an_unpaid_session_is_closed_when_its_token_expires(
 ) -> None:
     await create(TwoC2pGateway(http), account, order)
     for minutes, state in ((0, "open"), (34, "open"), (36, "closed")):
-        later = TwoC2pGateway(http, now=lambda m=minutes: time.time() + m * MINUTE)
-        wanted = SessionReport(state=GatewaySessionState(state))
-        assert await later.inquire(account, ref(order)) == wanted
-        assert await later.close_session(account, ref(order)) == wanted
+        later_gateway = TwoC2pGateway(http, now=lambda m=minutes: time.time() + m * MINUTE)
+        expected = SessionReport(state=GatewaySessionState(state))
+        assert await later_gateway.inquire(account, ref(order)) == expected
+        assert await later_gateway.close_session(account, ref(order)) == expected
 
 
 async def test_an_unanswered_order_is_unknown_until_its_token_has_expired(
     http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest
 ) -> None:
     unanswered = ref(order, reference=None)
-    answer = await TwoC2pGateway(http).inquire(account, unanswered)
-    assert isinstance(answer, OutcomeUnknown)
-    assert answer.has_responded
-    later = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
-    assert await later.inquire(account, unanswered) == SessionReport(
+    outcome = await TwoC2pGateway(http).inquire(account, unanswered)
+    assert isinstance(outcome, OutcomeUnknown)
+    assert outcome.has_responded
+    later_gateway = TwoC2pGateway(http, now=lambda: time.time() + 36 * MINUTE)
+    assert await later_gateway.inquire(account, unanswered) == SessionReport(
         state=GatewaySessionState.ABSENT
     )
 
@@ -439,10 +439,10 @@ async def test_a_payment_in_progress_is_authorising_and_then_captured(
             await buyer.press(await create(gateway, account, order), card=IN_PROGRESS)
             received = await merchant.wait_for(2)
         report = await gateway.inquire(account, ref(order))
-    told = [gateway.parse_callback(account, calling(item.body)) for item in received]
-    by_state = {item.report.state: item for item in told if item.report}
+    callbacks = [gateway.parse_callback(account, make_callback(item.body)) for item in received]
+    by_state = {item.report.state: item for item in callbacks if item.report}
     assert set(by_state) == {GatewaySessionState.AUTHORISING, GatewaySessionState.CAPTURED}
-    assert len({item.id for item in told}) == 2
+    assert len({item.id for item in callbacks}) == 2
     assert by_state[GatewaySessionState.CAPTURED].report == report
 
 
@@ -457,11 +457,11 @@ async def test_a_session_is_cancelled_if_the_buyer_cancels_on_the_page(
     cancelled = SessionReport(state=GatewaySessionState.CANCELLED)
     assert await gateway.inquire(account, ref(order)) == cancelled
     [received] = await merchant.wait_for(1)
-    assert gateway.parse_callback(account, calling(received.body)).report == cancelled
+    assert gateway.parse_callback(account, make_callback(received.body)).report == cancelled
 
 
-def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
-    usual = {
+def payment_response(session_id: UUID, **changes: Any) -> dict[str, Any]:
+    defaults = {
         "merchantID": MERCHANT,
         "invoiceNo": invoice_no(session_id),
         "amount": "000000001590.00000",
@@ -471,7 +471,7 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
         "respCode": "0000",
         "respDesc": "Success",
     }
-    return usual | changes
+    return defaults | changes
 
 
 @pytest.mark.parametrize(
@@ -495,45 +495,51 @@ def facts(session_id: UUID, **changes: Any) -> dict[str, Any]:
 async def test_an_invalid_response_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, changes: dict[str, Any]
 ) -> None:
-    said = facts(order.session_id, **changes)
-    async with speaking(reply("200 OK", envelope(said))) as nobody:
-        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), OutcomeUnknown)
+    response = payment_response(order.session_id, **changes)
+    async with speaking(reply("200 OK", envelope(response))) as server_url:
+        assert isinstance(await gateway.inquire(account_at(server_url), ref(order)), OutcomeUnknown)
 
 
 @pytest.mark.parametrize("code", ["0000", "2002", "4005"])
 async def test_an_unsigned_or_failed_inquiry_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
-    said = facts(order.session_id, respCode=code)
-    for body in (json.dumps(said).encode(), envelope(said, "another"), envelope(said, "")):
-        async with speaking(reply("200 OK", body)) as nobody:
-            assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), OutcomeUnknown)
-    async with speaking(reply("500 Oops", envelope(said))) as nobody:
-        assert isinstance(await gateway.inquire(account_at(nobody), ref(order)), OutcomeUnknown)
+    response = payment_response(order.session_id, respCode=code)
+    for body in (
+        json.dumps(response).encode(),
+        envelope(response, "another"),
+        envelope(response, ""),
+    ):
+        async with speaking(reply("200 OK", body)) as server_url:
+            assert isinstance(
+                await gateway.inquire(account_at(server_url), ref(order)), OutcomeUnknown
+            )
+    async with speaking(reply("500 Oops", envelope(response))) as server_url:
+        assert isinstance(await gateway.inquire(account_at(server_url), ref(order)), OutcomeUnknown)
 
 
-def calling(body: bytes) -> CallbackRequest:
+def make_callback(body: bytes) -> CallbackRequest:
     headers = {"content-type": "application/json; charset=utf-8"}
     return CallbackRequest(method="POST", headers=headers, query={}, body=body)
 
 
-def heard(gateway: TwoC2pGateway, said: dict[str, Any]) -> VerifiedCallback:
-    return gateway.parse_callback(account_at(""), calling(envelope(said)))
+def parse(gateway: TwoC2pGateway, response: dict[str, Any]) -> VerifiedCallback:
+    return gateway.parse_callback(account_at(""), make_callback(envelope(response)))
 
 
 def test_a_notification_is_parsed_with_its_exact_amount(gateway: TwoC2pGateway) -> None:
     session_id = uuid4()
-    told = facts(session_id)
-    callback = heard(gateway, told)
+    response = payment_response(session_id)
+    callback = parse(gateway, response)
     invoice = invoice_no(session_id)
     capture = Capture(reference=f"{invoice}.2868821", amount_minor=159_000, currency="THB")
-    assert json.loads(callback.stored_body or b"") == told
+    assert json.loads(callback.stored_body or b"") == response
     assert callback == VerifiedCallback(
         id=f"{invoice}.2868821.0000",
         session_id=session_id,
         report=SessionReport(state=GatewaySessionState.CAPTURED, capture=capture),
     )
-    spelled = heard(gateway, facts(session_id, amount=1590.0, respDesc="paid", more=[1]))
+    spelled = parse(gateway, payment_response(session_id, amount=1590.0, respDesc="paid", more=[1]))
     assert spelled == callback  # the same data in a different encoding is the same callback
 
 
@@ -541,7 +547,7 @@ def test_a_notification_is_parsed_with_its_exact_amount(gateway: TwoC2pGateway) 
 def test_every_documented_code_has_its_state_and_failure_reason(
     gateway: TwoC2pGateway, code: str
 ) -> None:
-    report = heard(gateway, facts(uuid4(), respCode=code)).report
+    report = parse(gateway, payment_response(uuid4(), respCode=code)).report
     assert report is not None
     assert report.state is STATES[code]
     assert (report.capture is not None) == (report.state is GatewaySessionState.CAPTURED)
@@ -566,12 +572,12 @@ def test_every_published_code_is_either_mapped_or_undecided() -> None:
 async def test_published_final_codes_end_the_session(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, state: str
 ) -> None:
-    said = facts(order.session_id, respCode=code)
-    async with speaking(reply("200 OK", envelope(said))) as nobody:
-        report = await gateway.inquire(account_at(nobody), ref(order))
+    response = payment_response(order.session_id, respCode=code)
+    async with speaking(reply("200 OK", envelope(response))) as server_url:
+        report = await gateway.inquire(account_at(server_url), ref(order))
     assert isinstance(report, SessionReport)
     assert report.state == state
-    assert heard(gateway, said).report == report
+    assert parse(gateway, response).report == report
 
 
 @pytest.mark.parametrize("code", sorted(DEVIATIONS))
@@ -579,35 +585,35 @@ async def test_published_final_codes_end_the_session(
 def test_a_deviating_payment_is_an_uncertain_capture_with_its_response_code(
     gateway: TwoC2pGateway, code: str, amount: str | int
 ) -> None:
-    report = heard(gateway, facts(uuid4(), respCode=code, amount=amount)).report
+    report = parse(gateway, payment_response(uuid4(), respCode=code, amount=amount)).report
     assert report is not None
     capture = report.capture
     assert capture is not None
     assert not capture.matches(capture.amount_minor, "THB")
     assert capture.uncertain
     assert capture.verbatim == f"{amount} THB, response {code} ({DEVIATIONS[code]})"
-    padded = facts(uuid4(), respCode=code, amount=f"{float(amount):018.5f}")
-    told = heard(gateway, padded).report
-    assert told is not None
-    assert told.capture is not None
-    assert told.capture.verbatim == capture.verbatim
+    padded = payment_response(uuid4(), respCode=code, amount=f"{float(amount):018.5f}")
+    padded_report = parse(gateway, padded).report
+    assert padded_report is not None
+    assert padded_report.capture is not None
+    assert padded_report.capture.verbatim == capture.verbatim
 
 
 @pytest.mark.parametrize("reference", [None, ""])
 async def test_a_payment_without_a_tran_ref_has_the_prefix_of_its_reference(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, reference: str | None
 ) -> None:
-    said = facts(order.session_id, tranRef=reference)
-    async with speaking(reply("200 OK", envelope(said))) as nobody:
-        report = await gateway.inquire(account_at(nobody), ref(order))
+    response = payment_response(order.session_id, tranRef=reference)
+    async with speaking(reply("200 OK", envelope(response))) as server_url:
+        report = await gateway.inquire(account_at(server_url), ref(order))
     assert isinstance(report, SessionReport)
     assert report.capture is not None
-    whole = heard(gateway, facts(order.session_id)).report
+    whole = parse(gateway, payment_response(order.session_id)).report
     assert whole is not None
     assert whole.capture is not None
     assert report.capture.reference == f"{invoice_no(order.session_id)}."
     assert whole.capture.reference.startswith(report.capture.reference)
-    assert heard(gateway, said).report == report
+    assert parse(gateway, response).report == report
 
 
 @pytest.mark.parametrize("code", [*sorted(UNDECIDED - NOT_FOUND), "7777"])
@@ -616,15 +622,18 @@ async def test_a_signed_response_is_never_an_outage(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, status: str
 ) -> None:
     unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
-    for said in (facts(order.session_id, respCode=code), {**unset, "respCode": code}):
-        async with speaking(reply(status, envelope(said))) as nobody:
-            answer = await gateway.inquire(account_at(nobody), ref(order))
-        assert isinstance(answer, OutcomeUnknown)
-        assert answer.has_responded
-        async with speaking(reply(status, envelope(said, "another"))) as nobody:
-            answer = await gateway.inquire(account_at(nobody), ref(order))
-        assert isinstance(answer, OutcomeUnknown)
-        assert not answer.has_responded
+    for response in (
+        payment_response(order.session_id, respCode=code),
+        {**unset, "respCode": code},
+    ):
+        async with speaking(reply(status, envelope(response))) as server_url:
+            outcome = await gateway.inquire(account_at(server_url), ref(order))
+        assert isinstance(outcome, OutcomeUnknown)
+        assert outcome.has_responded
+        async with speaking(reply(status, envelope(response, "another"))) as server_url:
+            outcome = await gateway.inquire(account_at(server_url), ref(order))
+        assert isinstance(outcome, OutcomeUnknown)
+        assert not outcome.has_responded
 
 
 @pytest.mark.parametrize("code", sorted(NOT_FOUND))
@@ -632,9 +641,9 @@ async def test_a_not_found_response_with_null_fields_is_accepted(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
     unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
-    said = reply("200 OK", envelope({**unset, "respCode": code}), "Connection: close")
-    async with speaking(said) as nobody:
-        account = account_at(nobody)
+    response = reply("200 OK", envelope({**unset, "respCode": code}), "Connection: close")
+    async with speaking(response) as server_url:
+        account = account_at(server_url)
         assert await gateway.inquire(account, ref(order)) == SessionReport(
             state=GatewaySessionState.OPEN
         )
@@ -646,11 +655,11 @@ async def test_a_not_found_response_with_null_fields_is_accepted(
 async def test_a_signed_inconclusive_response_to_an_order_is_not_an_outage(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
-    said = {"respCode": code, "respDesc": None, "webPaymentUrl": ""}
-    async with speaking(reply("200 OK", envelope(said))) as nobody:
-        signed = await gateway.create_session(account_at(nobody), order)
-    async with speaking(reply("200 OK", json.dumps(said).encode())) as nobody:
-        unsigned = await gateway.create_session(account_at(nobody), order)
+    response = {"respCode": code, "respDesc": None, "webPaymentUrl": ""}
+    async with speaking(reply("200 OK", envelope(response))) as server_url:
+        signed = await gateway.create_session(account_at(server_url), order)
+    async with speaking(reply("200 OK", json.dumps(response).encode())) as server_url:
+        unsigned = await gateway.create_session(account_at(server_url), order)
     assert isinstance(signed, OutcomeUnknown)
     assert isinstance(unsigned, OutcomeUnknown)
     assert (signed.has_responded, unsigned.has_responded) == (True, False)
@@ -668,7 +677,9 @@ def test_a_chargeback_is_a_dispute_of_the_whole_payment_without_a_deadline(
     gateway: TwoC2pGateway, code: str, state: DisputeState, funds: DisputedFunds
 ) -> None:
     session_id = uuid4()
-    callback = heard(gateway, facts(session_id, respCode=code, respDesc="Charge\x00back"))
+    callback = parse(
+        gateway, payment_response(session_id, respCode=code, respDesc="Charge\x00back")
+    )
     capture = f"{invoice_no(session_id)}.2868821"
     assert callback.dispute == DisputeReport(
         reference=capture,
@@ -683,27 +694,27 @@ def test_a_chargeback_is_a_dispute_of_the_whole_payment_without_a_deadline(
 
 @pytest.mark.parametrize("code", sorted(STATES.keys() - {"4130", "4131", "4132"}))
 def test_codes_other_than_chargebacks_are_not_disputes(gateway: TwoC2pGateway, code: str) -> None:
-    assert heard(gateway, facts(uuid4(), respCode=code)).dispute is None
+    assert parse(gateway, payment_response(uuid4(), respCode=code)).dispute is None
 
 
 async def test_a_soft_decline_is_an_attempt_in_a_callback_and_open_in_an_inquiry(
     gateway: TwoC2pGateway, order: GatewaySessionRequest
 ) -> None:
-    said = facts(order.session_id, respCode="0004")
-    report = heard(gateway, said).report
+    response = payment_response(order.session_id, respCode="0004")
+    report = parse(gateway, response).report
     assert report == SessionReport(
         state=GatewaySessionState.ATTEMPTED, reason=FailureReason.DECLINED
     )
-    async with speaking(reply("200 OK", envelope(said))) as nobody:
-        answer = await gateway.inquire(account_at(nobody), ref(order))
-    assert answer == SessionReport(state=GatewaySessionState.OPEN)
+    async with speaking(reply("200 OK", envelope(response))) as server_url:
+        outcome = await gateway.inquire(account_at(server_url), ref(order))
+    assert outcome == SessionReport(state=GatewaySessionState.OPEN)
 
 
 @pytest.mark.parametrize("code", ["7777", *sorted(UNDECIDED)])
 def test_a_callback_with_an_inconclusive_code_has_no_report(
     gateway: TwoC2pGateway, code: str
 ) -> None:
-    callback = heard(gateway, facts(uuid4(), respCode=code))
+    callback = parse(gateway, payment_response(uuid4(), respCode=code))
     assert (callback.session_id, callback.report) == (None, None)
     assert callback.id.endswith(f".{code}")
 
@@ -711,9 +722,9 @@ def test_a_callback_with_an_inconclusive_code_has_no_report(
 def test_a_payment_of_another_shop_of_the_merchant_has_no_session_id(
     gateway: TwoC2pGateway,
 ) -> None:
-    for theirs in ("", "order-7", None):
-        said = facts(uuid4(), invoiceNo="2026-000.7", userDefined1=theirs)
-        callback = heard(gateway, said)
+    for user_defined in ("", "order-7", None):
+        response = payment_response(uuid4(), invoiceNo="2026-000.7", userDefined1=user_defined)
+        callback = parse(gateway, response)
         assert callback.session_id is None
         assert callback.report is not None
         assert callback.report.capture is not None
@@ -746,7 +757,7 @@ def test_a_signed_callback_with_invalid_content_is_refused(
     gateway: TwoC2pGateway, changes: dict[str, Any]
 ) -> None:
     with pytest.raises(InvalidCallbackError):
-        heard(gateway, facts(uuid4(), **changes))
+        parse(gateway, payment_response(uuid4(), **changes))
 
 
 @pytest.mark.parametrize(
@@ -765,33 +776,33 @@ async def test_a_payment_in_another_currency_or_precision_is_reported_as_receive
     currency: str,
     verbatim: str | None,
 ) -> None:
-    said = facts(order.session_id, **changes)
+    response = payment_response(order.session_id, **changes)
     expected = Capture(
-        reference=f"{said['invoiceNo']}.2868821",
+        reference=f"{response['invoiceNo']}.2868821",
         amount_minor=minor,
         currency=currency,
         verbatim=verbatim,
     )
-    report = heard(gateway, said).report
+    report = parse(gateway, response).report
     assert report == SessionReport(state=GatewaySessionState.CAPTURED, capture=expected)
-    async with speaking(reply("200 OK", envelope(said))) as nobody:
-        assert await gateway.inquire(account_at(nobody), ref(order)) == report
+    async with speaking(reply("200 OK", envelope(response))) as server_url:
+        assert await gateway.inquire(account_at(server_url), ref(order)) == report
 
 
 @pytest.mark.parametrize("alg", ["none", "HS512", "RS256"])
 def test_a_callback_with_another_algorithm_is_refused(gateway: TwoC2pGateway, alg: str) -> None:
-    content = json.dumps(facts(uuid4())).encode()
+    content = json.dumps(payment_response(uuid4())).encode()
     for token in (
         jwt(content, SECRET, alg=alg),
         f"{jwt(content, '', alg=alg).rpartition('.')[0]}.",
     ):
         body = json.dumps({"payload": token}).encode()
         with pytest.raises(InvalidCallbackError):
-            gateway.parse_callback(account_at(""), calling(body))
+            gateway.parse_callback(account_at(""), make_callback(body))
 
 
 def test_a_notification_is_acknowledged_with_plain_text(gateway: TwoC2pGateway) -> None:
-    ack = gateway.acknowledge(heard(gateway, facts(uuid4())))
+    ack = gateway.acknowledge(parse(gateway, payment_response(uuid4())))
     assert (ack.body, ack.content_type) == (b"OK", "text/plain")
 
 
@@ -809,4 +820,4 @@ async def test_the_response_that_a_returning_buyer_posts_is_refused(
     assert 'name="paymentResponse"' in page
     response = page.partition('name="paymentResponse" value="')[2].partition('"')[0]
     with pytest.raises(InvalidCallbackError):
-        gateway.parse_callback(account, calling(f"paymentResponse={response}".encode()))
+        gateway.parse_callback(account, make_callback(f"paymentResponse={response}".encode()))

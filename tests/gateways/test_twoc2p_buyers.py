@@ -69,9 +69,9 @@ async def method(world: World, faults: FaultProxy) -> int:
     """Offer 2C2P's card method."""
     account = AddAccount(provider="2c2p", base_url=faults.url, credentials=CREDENTIALS)
     account_id = (await world.service.run_operation(account, ACTOR)).id
-    offered = method_store.NewPaymentMethod(kind="card", label="2C2P", currencies=("THB",))
+    payment_method = method_store.NewPaymentMethod(kind="card", label="2C2P", currencies=("THB",))
     async with world.service.database.transaction() as tx:
-        return await method_store.add(tx, world.merchant_id, account_id, offered, 3)
+        return await method_store.add(tx, world.merchant_id, account_id, payment_method, 3)
 
 
 @pytest.fixture
@@ -85,32 +85,32 @@ async def select(world: World, method: int) -> tuple[Payment, SelectedSession]:
     return payment, await world.select(payment, method, country="TH")
 
 
-def page(selected: SelectedSession) -> str:
-    assert selected.session.next_action is not None
-    return json.loads(selected.session.next_action)["redirect"]["url"]
+def page_url(selection: SelectedSession) -> str:
+    assert selection.session.next_action is not None
+    return json.loads(selection.session.next_action)["redirect"]["url"]
 
 
-async def ask(world: World) -> None:
+async def inquire(world: World) -> None:
     await world.rows("UPDATE session SET inquire_at = clock()")
     await ask_all(world)
 
 
 async def pay(world: World, method: int, buyer: Shop, card: str = APPROVED) -> tuple[Payment, str]:
     """Pay by card; return the payment and 2C2P's invoice."""
-    payment, selected = await select(world, method)
-    await buyer.press(page(selected), card=card)
-    await ask(world)
-    return payment, invoice_no(selected.session.id)
+    payment, selection = await select(world, method)
+    await buyer.press(page_url(selection), card=card)
+    await inquire(world)
+    return payment, invoice_no(selection.session.id)
 
 
 async def test_cancellations_by_buyers_do_not_open_the_circuit_breaker(
     world: World, method: int, buyer: Shop
 ) -> None:
     for _ in range(FAILURES_MAX + 1):
-        _, selected = await select(world, method)
-        await buyer.press(page(selected), cancel="1")
-        await ask(world)
-        session = await world.session(selected.session.id)
+        _, selection = await select(world, method)
+        await buyer.press(page_url(selection), cancel="1")
+        await inquire(world)
+        session = await world.session(selection.session.id)
         assert (session["life"], session["outcome"]) == ("ended", "cancelled")
     assert await world.rows("SELECT 1 FROM gateway_outage") == []
     await select(world, method)

@@ -81,9 +81,9 @@ def test_the_adapter_and_the_emulator_verify_each_others_signatures() -> None:
 
 def test_a_noncanonical_signature_encoding_is_refused() -> None:
     last = PUBLISHED[-1]  # its two lowest bits are unused
-    for other in set("ABCD") - {last}:
+    for character in set("ABCD") - {last}:
         with pytest.raises(InvalidTokenError):
-            verify_jwt(PUBLISHED[:-1] + other, SECRET)
+            verify_jwt(PUBLISHED[:-1] + character, SECRET)
 
 
 @pytest.mark.parametrize("secret", ["", "x", SECRET.lower(), SECRET[:-1], "é"])
@@ -152,7 +152,7 @@ def certificate() -> x509.Certificate:
 DER, PEM, SPKI = Encoding.DER, Encoding.PEM, PublicFormat.SubjectPublicKeyInfo
 
 
-def text(der: bytes) -> str:
+def to_base64(der: bytes) -> str:
     return base64.b64encode(der).decode()
 
 
@@ -160,10 +160,10 @@ def text(der: bytes) -> str:
     "gateway_key",
     [
         certificate().public_bytes(PEM).decode(),
-        text(certificate().public_bytes(DER)),
+        to_base64(certificate().public_bytes(DER)),
         base64.encodebytes(certificate().public_bytes(DER)).decode(),
-        text(THEIRS.public_key().public_bytes(DER, SPKI)),
-        text(THEIRS.public_key().public_bytes(DER, PublicFormat.PKCS1)),
+        to_base64(THEIRS.public_key().public_bytes(DER, SPKI)),
+        to_base64(THEIRS.public_key().public_bytes(DER, PublicFormat.PKCS1)),
         THEIRS.public_key().public_bytes(PEM, PublicFormat.PKCS1).decode(),
     ],
     ids=range(6),
@@ -174,7 +174,7 @@ def text(der: bytes) -> str:
         OURS.private_key,
         f"\n {OURS.private_key}",
         *(
-            text(read_private(OURS.private_key).private_bytes(DER, form, NoEncryption()))
+            to_base64(read_private(OURS.private_key).private_bytes(DER, form, NoEncryption()))
             for form in (PrivateFormat.PKCS8, PrivateFormat.TraditionalOpenSSL)
         ),
     ],
@@ -199,21 +199,23 @@ def test_a_response_signed_by_or_encrypted_for_a_stranger_is_refused() -> None:
 def test_other_algorithms_are_refused_even_if_both_keys_are_right() -> None:
     gateway, merchant = RSAKey.import_key(pair("gateway")[0]), RSAKey.import_key(pair(MERCHANT)[1])
 
-    def sealed(signing: str, wrapping: str, sealing: str, **more: str) -> str:
-        header = {"alg": wrapping, "enc": sealing, **more}
-        inner = jwe.encrypt_compact(header, CONTENT, merchant, [wrapping, sealing, *more.values()])
+    def encrypt(signing: str, wrapping: str, encryption: str, **more: str) -> str:
+        header = {"alg": wrapping, "enc": encryption, **more}
+        inner = jwe.encrypt_compact(
+            header, CONTENT, merchant, [wrapping, encryption, *more.values()]
+        )
         return jws.serialize_compact({"alg": signing}, inner, gateway, [signing])
 
-    assert verify_and_decrypt(sealed("PS256", *SEALING), OURS) == CONTENT
-    for item in (
-        sealed("RS256", *SEALING),
-        sealed("PS512", *SEALING),
-        sealed("PS256", "RSA-OAEP-256", "A256GCM"),
-        sealed("PS256", "RSA-OAEP", "A128GCM"),
-        sealed("PS256", *SEALING, zip="DEF"),  # compressed content could be huge
+    assert verify_and_decrypt(encrypt("PS256", *SEALING), OURS) == CONTENT
+    for token in (
+        encrypt("RS256", *SEALING),
+        encrypt("PS512", *SEALING),
+        encrypt("PS256", "RSA-OAEP-256", "A256GCM"),
+        encrypt("PS256", "RSA-OAEP", "A128GCM"),
+        encrypt("PS256", *SEALING, zip="DEF"),  # compressed content could be huge
     ):
         with pytest.raises(InvalidTokenError):
-            verify_and_decrypt(item, OURS)
+            verify_and_decrypt(token, OURS)
 
 
 def test_a_token_signed_with_the_public_key_as_secret_is_refused() -> None:
@@ -221,12 +223,12 @@ def test_a_token_signed_with_the_public_key_as_secret_is_refused() -> None:
         verify_and_decrypt(jwt(CONTENT, pair("gateway")[1]), OURS)
 
 
-@pytest.mark.parametrize("place", range(0, 400, 29))
-def test_an_encrypted_response_with_a_changed_character_is_refused(place: int) -> None:
+@pytest.mark.parametrize("position", range(0, 400, 29))
+def test_an_encrypted_response_with_a_changed_character_is_refused(position: int) -> None:
     token = envelope.seal(CONTENT, MERCHANT_KEY, THEIRS)
-    changed = "A" if token[place] != "A" else "B"
+    changed = "A" if token[position] != "A" else "B"
     with pytest.raises(InvalidTokenError):
-        verify_and_decrypt(f"{token[:place]}{changed}{token[place + 1 :]}", OURS)
+        verify_and_decrypt(f"{token[:position]}{changed}{token[position + 1 :]}", OURS)
 
 
 @pytest.mark.parametrize("token", ["", "x", "a.b.c", "é.é.é", "a.b.c.d.e", "x" * 200_000])
@@ -241,9 +243,9 @@ def test_a_malformed_encrypted_response_is_refused(token: str) -> None:
         "",
         "nonsense",
         "-----BEGIN PRIVATE KEY-----\nAAAA",
-        text(b"DER it is not"),
+        to_base64(b"DER it is not"),
         ELLIPTIC.private_bytes(PEM, PrivateFormat.PKCS8, NoEncryption()).decode(),
-        text(ELLIPTIC.public_key().public_bytes(DER, SPKI)),
+        to_base64(ELLIPTIC.public_key().public_bytes(DER, SPKI)),
         read_private(OURS.private_key)
         .private_bytes(PEM, PrivateFormat.PKCS8, BestAvailableEncryption(b"pass"))
         .decode(),
