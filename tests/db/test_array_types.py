@@ -11,8 +11,10 @@ COLOURS = "SELECT ARRAY['red', 'blue']::colour[] AS colours"
 
 
 @pytest.fixture(params=[False, True], ids=["prepared", "behind a pooler"])
-async def two(request: pytest.FixtureRequest, database_url: str) -> AsyncIterator[list[Connection]]:
-    """Two connections, of which one is opened after the other was used."""
+async def connections(
+    request: pytest.FixtureRequest, database_url: str
+) -> AsyncIterator[list[Connection]]:
+    """Two connections. The second is used only after the first."""
     first, second = [await connect_as(database_url, {}, pooled=request.param) for _ in "ab"]
     yield [first, second]
     await second.close()
@@ -20,9 +22,9 @@ async def two(request: pytest.FixtureRequest, database_url: str) -> AsyncIterato
 
 
 async def test_a_second_connection_does_not_query_the_type_of_a_number_array(
-    two: list[Connection],
+    connections: list[Connection],
 ) -> None:
-    first, second = two
+    first, second = connections
     assert await first.fetchval(NUMBERS, [1, 2**40]) == [1, 2**40]
 
     before = second.get_statement_count()
@@ -33,13 +35,13 @@ async def test_a_second_connection_does_not_query_the_type_of_a_number_array(
 
 
 async def test_each_connection_queries_the_types_defined_in_its_database(
-    two: list[Connection], database_url: str
+    connections: list[Connection], database_url: str
 ) -> None:
     owner = await connect(database_url)
     await owner.execute("CREATE TYPE colour AS ENUM ('red', 'blue')")
     await owner.close()
     counts = list[int]()
-    for connection in two:
+    for connection in connections:
         before = connection.get_statement_count()
         assert await connection.fetchval(COLOURS) == ["red", "blue"]
         counts.append(connection.get_statement_count() - before)

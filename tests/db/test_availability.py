@@ -1,4 +1,4 @@
-"""A command that waits for its database says so, and other commands are silent."""
+"""A command prints a notice if it has to wait for its database."""
 
 import asyncio
 
@@ -11,19 +11,19 @@ from payintent.db.availability import wait_for_database
 
 
 @pytest.fixture(autouse=True)
-def at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def report_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(availability, "NOTICE_AFTER_S", 0.0)
 
 
 async def test_waiting_is_reported_once_before_the_timeout() -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
-    async def silent() -> None:
+    async def hang() -> None:
         await asyncio.Event().wait()
 
     with pytest.raises(StorageUnavailableError, match="it did not respond in time"):
-        await wait_for_database(silent, 0.05, lambda: said.append("waiting"))
-    assert said == ["waiting"]
+        await wait_for_database(hang, 0.05, lambda: messages.append("waiting"))
+    assert messages == ["waiting"]
 
 
 async def test_the_error_of_an_earlier_attempt_is_reported_if_the_last_attempt_times_out(
@@ -32,34 +32,34 @@ async def test_the_error_of_an_earlier_attempt_is_reported_if_the_last_attempt_t
     monkeypatch.setattr(availability, "_RETRY_S", 0.0)
     tries: list[str] = []
 
-    async def refused_then_silent() -> None:
+    async def refuse_then_hang() -> None:
         tries.append("try")
         if len(tries) == 1:
             raise StorageUnavailableError("connection refused")
         await asyncio.Event().wait()
 
     with pytest.raises(StorageUnavailableError, match="connection refused"):
-        await wait_for_database(refused_then_silent, 0.5)
+        await wait_for_database(refuse_then_hang, 0.5)
     assert len(tries) == 2
 
 
 async def test_nothing_is_reported_if_the_database_responds() -> None:
-    said: list[str] = []
+    messages: list[str] = []
 
-    async def answers() -> None:
+    async def respond() -> None:
         pass
 
-    await wait_for_database(answers, 1.0, lambda: said.append("waiting"))
-    await asyncio.sleep(0)  # what was due would be called now
-    assert said == []
+    await wait_for_database(respond, 1.0, lambda: messages.append("waiting"))
+    await asyncio.sleep(0)  # a pending notice would be sent now
+    assert messages == []
 
 
 def test_the_command_line_names_the_unavailable_database_without_its_password(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report_unavailable_database("postgresql://payintent:secret@db.example:5433/payintent")
-    said = capsys.readouterr()
-    assert (said.out, said.err) == (
+    output = capsys.readouterr()
+    assert (output.out, output.err) == (
         "",
         "payintent: waiting for the database at db.example:5433 …\n",
     )

@@ -1,4 +1,4 @@
-"""Natural batching: the members of a run, their results, and the absence of delays."""
+"""Natural batching: which items share a batch, their results, and no delays."""
 
 import asyncio
 from collections.abc import Sequence
@@ -11,51 +11,51 @@ from tests.support.patience import PATIENCE_S
 
 
 class Work:
-    """Doubles numbers, and records each run. Held numbers wait for `release`."""
+    """Doubles numbers, and records each run. Numbers on hold wait for `release`."""
 
     def __init__(self, size_max: int = 100) -> None:
         self.runs: list[list[int]] = []
-        self.held: dict[int, asyncio.Event] = {}
+        self.gates: dict[int, asyncio.Event] = {}
         self.batch_error: Exception | None = None
         self.batcher: Batcher[int, int] = Batcher(
-            self._together, self._alone, lambda item: (abs(item), item % 1000), size_max
+            self._run_batch, self._run_item, lambda item: (abs(item), item % 1000), size_max
         )
 
     def hold(self, *items: int) -> None:
-        self.held |= {item: asyncio.Event() for item in items}
+        self.gates |= {item: asyncio.Event() for item in items}
 
     def release(self, *items: int) -> None:
         for item in items:
-            self.held[item].set()
+            self.gates[item].set()
 
     def start(self, *items: int) -> list[asyncio.Task[int]]:
         return [asyncio.create_task(self.batcher.run(item)) for item in items]
 
-    async def until_run(self, *items: int) -> None:
+    async def wait_until_run(self, *items: int) -> None:
         async with asyncio.timeout(PATIENCE_S):
             while list(items) not in self.runs:
                 await asyncio.sleep(0)
 
-    async def _alone(self, item: int) -> int:
-        await self._begin([item])
+    async def _run_item(self, item: int) -> int:
+        await self._record_run([item])
         if item == 0:
             raise ValueError("zero")
         return 2 * item
 
-    async def _together(self, items: Sequence[int]) -> list[int]:
-        await self._begin(list(items))
+    async def _run_batch(self, items: Sequence[int]) -> list[int]:
+        await self._record_run(list(items))
         if self.batch_error is not None:
             raise self.batch_error
         if 0 in items:
             raise ValueError("zero is among them")
         return [2 * item for item in items]
 
-    async def _begin(self, items: list[int]) -> None:
+    async def _record_run(self, items: list[int]) -> None:
         self.runs.append(items)
         await asyncio.sleep(0)
         for item in items:
-            if item in self.held:
-                await self.held[item].wait()
+            if item in self.gates:
+                await self.gates[item].wait()
 
 
 async def test_an_idle_batcher_runs_an_item_immediately_and_alone() -> None:
@@ -67,7 +67,7 @@ async def test_an_idle_batcher_runs_an_item_immediately_and_alone() -> None:
 
 async def test_a_single_item_runs_as_a_batch_if_there_is_no_function_for_one_item() -> None:
     work = Work()
-    work.batcher = Batcher(work._together)
+    work.batcher = Batcher(work._run_batch)
     assert await asyncio.gather(*work.start(1, 2)) == [2, 4]
     assert work.runs == [[1], [2]]
 
@@ -76,7 +76,7 @@ async def test_two_concurrent_callers_do_not_wait_for_each_other() -> None:
     work = Work()
     work.hold(1, 2)
     tasks = work.start(1, 2)
-    await work.until_run(2)
+    await work.wait_until_run(2)
     work.release(1, 2)
     assert await asyncio.gather(*tasks) == [2, 4]
     assert work.runs == [[1], [2]]
@@ -108,8 +108,8 @@ async def test_items_that_share_any_of_their_identities_are_never_in_the_same_ba
 
 async def test_the_items_of_a_failed_batch_are_run_alone_so_that_only_invalid_items_fail() -> None:
     work = Work()
-    done = await asyncio.gather(*work.start(1, 2, 3, 0, 4), return_exceptions=True)
-    assert [type(each) if isinstance(each, Exception) else each for each in done] == [
+    results = await asyncio.gather(*work.start(1, 2, 3, 0, 4), return_exceptions=True)
+    assert [type(result) if isinstance(result, Exception) else result for result in results] == [
         2,
         4,
         6,
@@ -122,10 +122,12 @@ async def test_the_items_of_a_failed_batch_are_run_alone_so_that_only_invalid_it
 async def test_a_batch_with_an_unknown_outcome_is_not_retried() -> None:
     work = Work()
     work.batch_error = StorageUnavailableError("lost")
-    done = await asyncio.gather(*work.start(1, 2, 3), return_exceptions=True)
-    assert done[0] == 2
-    assert [str(each) for each in done[1:]] == ["lost", "lost"]
-    assert done[1] is not done[2]  # a traceback grows with each raise
+    results = await asyncio.gather(*work.start(1, 2, 3), return_exceptions=True)
+    assert results[0] == 2
+    assert [str(result) for result in results[1:]] == ["lost", "lost"]
+    assert (
+        results[1] is not results[2]
+    )  # if callers shared an error, its traceback would grow with each raise
     assert work.runs == [[1], [2, 3]]
 
 
@@ -133,7 +135,7 @@ async def test_an_item_whose_caller_is_cancelled_before_the_batch_starts_is_not_
     work = Work()
     work.hold(1, 2)
     first, second = work.start(1, 2)
-    await work.until_run(2)
+    await work.wait_until_run(2)
     third, fourth = work.start(3, 4)
     await asyncio.sleep(0)
     third.cancel()
@@ -148,7 +150,7 @@ async def test_cancelling_a_caller_during_its_batch_does_not_affect_other_caller
     work = Work()
     work.hold(2)
     _, second, third = work.start(1, 2, 3)
-    await work.until_run(2, 3)
+    await work.wait_until_run(2, 3)
     second.cancel()
     work.release(2)
     assert await third == 6
@@ -158,20 +160,20 @@ async def test_cancelling_a_caller_during_its_batch_does_not_affect_other_caller
 async def test_a_slow_batch_does_not_delay_the_next_batch() -> None:
     work = Work()
     work.hold(1, 2, 3)
-    late = work.start(1, 2)
-    await work.until_run(2)
-    late += work.start(3)
-    await work.until_run(3)  # begun beside the two that are held
+    slow_tasks = work.start(1, 2)
+    await work.wait_until_run(2)
+    slow_tasks += work.start(3)
+    await work.wait_until_run(3)  # starts although two batches are on hold
     assert await work.batcher.run(4) == 8
     work.release(1, 2, 3)
-    assert await asyncio.gather(*late) == [2, 4, 6]
+    assert await asyncio.gather(*slow_tasks) == [2, 4, 6]
 
 
 async def test_closing_waits_for_running_batches_with_cancelled_callers() -> None:
     work = Work()
     work.hold(3)
     tasks = work.start(1, 3, 4)
-    await work.until_run(3, 4)
+    await work.wait_until_run(3, 4)
     for task in tasks:
         task.cancel()
     closing = asyncio.create_task(work.batcher.close())

@@ -11,12 +11,12 @@ _NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
 
 
 async def test_a_query_that_fails_because_of_a_bug_does_not_end_the_stream() -> None:
-    looks = 0
+    query_count = 0
 
     async def change_markers(keys: Sequence[int]) -> dict[int, str]:
-        nonlocal looks
-        looks += 1
-        if looks == 1:
+        nonlocal query_count
+        query_count += 1
+        if query_count == 1:
             raise KeyError("a bug")
         return dict.fromkeys(keys, "changed")
 
@@ -26,5 +26,5 @@ async def test_a_query_that_fails_because_of_a_bug_does_not_end_the_stream() -> 
     with capture_logs() as lines, feed.subscribe(7, subscriber):
         async with asyncio.timeout(10):
             await subscriber.changed.wait()
-    [failed] = [line for line in lines if line["event"] == "look_failed"]
-    assert (failed["log_level"], repr(failed["exc_info"])) == ("error", "KeyError('a bug')")
+    [failure] = [line for line in lines if line["event"] == "look_failed"]
+    assert (failure["log_level"], repr(failure["exc_info"])) == ("error", "KeyError('a bug')")

@@ -1,4 +1,4 @@
-"""Permanent and temporary connection errors, in PostgreSQL's words and without secrets."""
+"""Permanent and temporary connection errors have PostgreSQL's message without secrets."""
 
 from collections.abc import AsyncIterator
 from urllib.parse import urlsplit, urlunsplit
@@ -39,32 +39,35 @@ async def _execute(url: str, statement: str) -> None:
         await connection.close()
 
 
-def _as(url: str, user: str, password: str = _PASSWORD) -> str:
+def _with_user(url: str, user: str, password: str = _PASSWORD) -> str:
     parts = urlsplit(url)
     return urlunsplit(parts._replace(netloc=f"{user}:{password}@{parts.hostname}:{parts.port}"))
 
 
-async def _refusal(settings: Settings, url: str) -> str:
-    """Both ways to connect fail permanently with the same message; return it."""
-    with pytest.raises(RefusedConnectionError) as alone:
+async def _get_permanent_error(settings: Settings, url: str) -> str:
+    """Check that both ways to connect fail permanently with the same message; return it."""
+    with pytest.raises(RefusedConnectionError) as connect_error:
         await connect(url)
     database = Database(settings.model_copy(update={"database_url": url}))
-    with pytest.raises(DatabaseRefusedError) as pooled:
+    with pytest.raises(DatabaseRefusedError) as pool_error:
         await database.open()
-    assert str(alone.value) == str(pooled.value)
+    assert str(connect_error.value) == str(pool_error.value)
     for secret in (_PASSWORD, "127.0.0.1", str(urlsplit(url).port)):
-        assert secret not in str(alone.value)
-    return str(alone.value).removeprefix("the database refuses the connection: ")
+        assert secret not in str(connect_error.value)
+    return str(connect_error.value).removeprefix("the database refuses the connection: ")
 
 
 async def test_a_wrong_password_is_a_permanent_error(settings: Settings, role: str) -> None:
-    url = _as(settings.database_url, role, "not-the-password")
-    assert await _refusal(settings, url) == f'password authentication failed for user "{role}"'
+    url = _with_user(settings.database_url, role, "not-the-password")
+    assert (
+        await _get_permanent_error(settings, url)
+        == f'password authentication failed for user "{role}"'
+    )
 
 
 async def test_a_missing_role_is_a_permanent_error(settings: Settings) -> None:
-    url = _as(settings.database_url, "nobody_at_all")
-    assert await _refusal(settings, url) == (
+    url = _with_user(settings.database_url, "nobody_at_all")
+    assert await _get_permanent_error(settings, url) == (
         'password authentication failed for user "nobody_at_all"'
     )
 
@@ -73,13 +76,13 @@ async def test_a_role_without_login_permission_is_a_permanent_error(
     settings: Settings, role: str
 ) -> None:
     await _execute(settings.database_url, f"ALTER ROLE {role} NOLOGIN")
-    url = _as(settings.database_url, role)
-    assert await _refusal(settings, url) == f'role "{role}" is not permitted to log in'
+    url = _with_user(settings.database_url, role)
+    assert await _get_permanent_error(settings, url) == f'role "{role}" is not permitted to log in'
 
 
 async def test_a_missing_database_is_a_permanent_error(settings: Settings) -> None:
     url = at_database(settings.database_url, "no_such_one")
-    assert await _refusal(settings, url) == 'database "no_such_one" does not exist'
+    assert await _get_permanent_error(settings, url) == 'database "no_such_one" does not exist'
 
 
 async def test_a_role_without_connect_permission_is_a_permanent_error(
@@ -87,8 +90,8 @@ async def test_a_role_without_connect_permission_is_a_permanent_error(
 ) -> None:
     name = urlsplit(settings.database_url).path[1:]
     await _execute(settings.database_url, f'REVOKE CONNECT ON DATABASE "{name}" FROM PUBLIC')
-    url = _as(settings.database_url, role)
-    assert await _refusal(settings, url) == f'permission denied for database "{name}"'
+    url = _with_user(settings.database_url, role)
+    assert await _get_permanent_error(settings, url) == f'permission denied for database "{name}"'
 
 
 @pytest.mark.parametrize(
@@ -103,22 +106,25 @@ async def test_a_role_without_connect_permission_is_a_permanent_error(
     ],
 )
 async def test_an_invalid_url_is_a_permanent_error(url: str, reason: str) -> None:
-    with pytest.raises(RefusedConnectionError) as refused:
+    with pytest.raises(RefusedConnectionError) as error:
         await connect(url)
-    assert reason in str(refused.value)
-    assert "secret" not in str(refused.value)
-    assert "se/cret" not in str(refused.value)
+    assert reason in str(error.value)
+    assert "secret" not in str(error.value)
+    assert "se/cret" not in str(error.value)
 
 
 async def test_a_server_without_tls_is_a_permanent_error_if_the_url_requires_tls(
     settings: Settings,
 ) -> None:
     url = settings.database_url.replace("sslmode=disable", "sslmode=require")
-    assert await _refusal(settings, url) == "it does not support TLS, which sslmode requires"
+    assert (
+        await _get_permanent_error(settings, url)
+        == "it does not support TLS, which sslmode requires"
+    )
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
         (
             asyncpg.InvalidAuthorizationSpecificationError(
@@ -142,15 +148,15 @@ async def test_a_server_without_tls_is_a_permanent_error_if_the_url_requires_tls
     ],
 )
 def test_a_permanent_error_has_the_message_of_the_server_or_pooler(
-    error: Exception, words: str
+    error: Exception, message: str
 ) -> None:
-    refused = make_connection_error(error)
-    assert isinstance(refused, RefusedConnectionError)
-    assert str(refused).endswith(f": {words}")
+    permanent_error = make_connection_error(error)
+    assert isinstance(permanent_error, RefusedConnectionError)
+    assert str(permanent_error).endswith(f": {message}")
 
 
 @pytest.mark.parametrize(
-    ("error", "words"),
+    ("error", "message"),
     [
         (
             asyncpg.CannotConnectNowError("the database system is starting up"),
@@ -173,25 +179,25 @@ def test_a_permanent_error_has_the_message_of_the_server_or_pooler(
         (asyncpg.InternalClientError("at 10.0.0.9"), "InternalClientError"),
     ],
 )
-def test_a_temporary_failure_is_reported_as_unreachable(error: Exception, words: str) -> None:
-    away = make_connection_error(error)
-    assert not isinstance(away, RefusedConnectionError)
-    assert str(away) == f"the database cannot be reached: {words}"
+def test_a_temporary_failure_is_reported_as_unreachable(error: Exception, message: str) -> None:
+    temporary_error = make_connection_error(error)
+    assert not isinstance(temporary_error, RefusedConnectionError)
+    assert str(temporary_error) == f"the database cannot be reached: {message}"
 
 
 async def test_an_unreachable_server_is_a_temporary_error(settings: Settings) -> None:
-    away = f"postgresql://payintent:secret@127.0.0.1:{free_port()}/payintent"
-    database = Database(settings.model_copy(update={"database_url": away}))
-    with pytest.raises(StorageUnavailableError) as unreachable:
+    url = f"postgresql://payintent:secret@127.0.0.1:{free_port()}/payintent"
+    database = Database(settings.model_copy(update={"database_url": url}))
+    with pytest.raises(StorageUnavailableError) as error:
         await database.open()
-    assert not isinstance(unreachable.value, DatabaseRefusedError)
-    assert str(unreachable.value) == "the database cannot be reached: connection refused"
+    assert not isinstance(error.value, DatabaseRefusedError)
+    assert str(error.value) == "the database cannot be reached: connection refused"
 
 
 async def test_a_statement_without_permission_raises_a_permission_error(
     settings: Settings, role: str
 ) -> None:
-    url = _as(settings.database_url, role)
+    url = _with_user(settings.database_url, role)
     database = Database(settings.model_copy(update={"database_url": url}))
     with pytest.raises(PermissionDeniedError, match="permission denied for table payment"):
         await database.fetch("SELECT id FROM payment LIMIT 1")

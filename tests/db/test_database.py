@@ -1,4 +1,4 @@
-"""The translation of database errors, and `advance` without a lock."""
+"""Database errors are translated, and transitions detect concurrent changes."""
 
 import asyncio
 from uuid import UUID
@@ -51,8 +51,8 @@ async def test_text_that_the_database_rejects_is_reported_as_invalid(
 
 
 async def test_an_unreachable_or_unopened_database_is_unavailable(world: World) -> None:
-    away = f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
-    database = Database(world.service.settings.model_copy(update={"database_url": away}))
+    url = f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
+    database = Database(world.service.settings.model_copy(update={"database_url": url}))
     with pytest.raises(StorageUnavailableError):
         await database.open()
     with pytest.raises(StorageUnavailableError):
@@ -76,14 +76,14 @@ async def test_the_database_is_unavailable_if_the_pool_stays_exhausted_for_too_l
 async def test_after_a_terminated_connection_the_next_statement_succeeds(world: World) -> None:
     killer = await world.open_connection()
 
-    async def be_killed() -> None:
+    async def run_on_terminated_connection() -> None:
         async with world.database.transaction() as tx:
             [row] = await tx.fetch("SELECT pg_backend_pid() AS pid")
             await killer.execute("SELECT pg_terminate_backend($1)", row["pid"])
             await tx.fetch("SELECT 1")
 
     with pytest.raises(StorageUnavailableError):
-        await be_killed()
+        await run_on_terminated_connection()
     assert len(await world.rows("SELECT 1")) == 1
     await killer.close()
 
@@ -92,8 +92,8 @@ async def test_an_exception_rolls_everything_back_and_does_not_notify_listeners(
     world: World,
 ) -> None:
     payment = await world.create()
-    woken: list[None] = []
-    world.database.on_event = lambda: woken.append(None)
+    notifications: list[None] = []
+    world.database.on_event = lambda: notifications.append(None)
 
     async def cancel_and_fail() -> None:
         async with world.database.transaction() as tx:
@@ -105,21 +105,23 @@ async def test_an_exception_rolls_everything_back_and_does_not_notify_listeners(
         await cancel_and_fail()
     assert not in_transaction.get()
     assert await world.status(payment) == "PENDING"
-    assert (await world.events(payment), woken) == ([], [])
+    assert (await world.events(payment), notifications) == ([], [])
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
-        assert woken == []
-    assert woken == [None]
+        assert notifications == []
+    assert notifications == [None]
 
 
 async def test_a_transition_fails_if_the_payment_changed_since_it_was_read(world: World) -> None:
     payment = await world.create()
-    seen = await world.read(payment)
+    stored = await world.read(payment)
     await world.select(payment)
-    move = TransitionRequest(payment=seen.payment, trigger=PaymentTrigger.CANCEL, at=seen.now)
+    transition = TransitionRequest(
+        payment=stored.payment, trigger=PaymentTrigger.CANCEL, at=stored.now
+    )
     with pytest.raises(ConcurrentChangeError):
         async with world.database.transaction() as tx:
-            await apply_transitions(tx, [move])
+            await apply_transitions(tx, [transition])
     assert await world.status(payment) == "PROCESSING"
     assert await world.events(payment) == []
 
@@ -152,10 +154,10 @@ async def test_each_transition_increases_the_version_and_never_decreases_updated
     selected = (await world.select(payment)).payment
     async with world.database.transaction() as tx:
         [locked] = (await payment_store.lock(tx, [payment.id])).payments
-        late = TransitionRequest(
+        earlier = TransitionRequest(
             payment=locked, trigger=PaymentTrigger.EXPIRE, at=payment.created_at
         )
-        [expired] = await apply_transitions(tx, [late])
+        [expired] = await apply_transitions(tx, [earlier])
     assert (selected.version, expired.version) == (2, 3)
     assert expired.updated_at == selected.updated_at > payment.updated_at
 
@@ -163,19 +165,21 @@ async def test_each_transition_increases_the_version_and_never_decreases_updated
 async def test_concurrent_locks_of_the_same_payments_do_not_deadlock(world: World) -> None:
     ids = [(await world.create()).id for _ in range(4)]
 
-    async def take(order: list[UUID]) -> int:
+    async def lock_payments(payment_ids: list[UUID]) -> int:
         async with world.database.transaction() as tx:
-            return len((await payment_store.lock(tx, order)).payments)
+            return len((await payment_store.lock(tx, payment_ids)).payments)
 
-    orders = [ids, ids[::-1]] * 4
-    assert await asyncio.gather(*(take(order) for order in orders)) == [4] * 8
+    id_lists = [ids, ids[::-1]] * 4
+    assert (
+        await asyncio.gather(*(lock_payments(payment_ids) for payment_ids in id_lists)) == [4] * 8
+    )
 
 
 async def test_a_guarded_database_shares_the_id_generator_of_its_database(world: World) -> None:
-    async def prove() -> None:
+    async def verify() -> None:
         pass
 
-    guarded = world.database.make_guarded(prove)
+    guarded = world.database.make_guarded(verify)
     assert guarded.id_generator is world.database.id_generator
     for view in (world.database, guarded):
         async with view.transaction() as tx:

@@ -23,7 +23,7 @@ from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.world import World, free_port
 
 _NAME = {"application_name": "hosts"}
-#: Each has the password `12/s3cr3t` or one like it, and is no URL that the driver reads as meant.
+#: URLs that are invalid, or that the driver reads differently if the password is not encoded.
 UGLY = [
     "postgresql://me:s3/cr3t@db.example:5432/pay",
     "postgresql://me:12/s3cr3t@db.example:5432/pay",
@@ -36,7 +36,7 @@ UGLY = [
     "postgresql://me:12?dbname=s3cr3t@db.example:5432/pay",
     "postgresql://me:12?search_path=s3cr3t@db.example/pay",
     "postgresql://me:s3[cr3t@db.example/pay",
-    "postgresql://me:s3\u2100cr3t@db.example/pay",  # a letter that is `a/c` in its plain form
+    "postgresql://me:s3\u2100cr3t@db.example/pay",  # it is normalized to `a/c`
     "postgresql://me:s3cr3t%40db.example:5432/pay",
     "postgresql://me:s3cr3t/pay",
     "postgresql://me@db.example/pay?password=s3cr3t#1",
@@ -71,7 +71,7 @@ def at_hosts(url: str, *hosts: str) -> str:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "expected"),
     [
         ("postgresql://u:p%40ss@db.example:5433/x?sslmode=require", "db.example:5433"),
         ("postgresql://u:p@[::1]/x", "[::1]:5432"),
@@ -81,8 +81,8 @@ def at_hosts(url: str, *hosts: str) -> str:
         ("postgresql:///x", "localhost:5432"),
     ],
 )
-def test_a_formatted_url_has_hosts_and_ports_but_no_login(url: str, said: str) -> None:
-    assert format_hosts(url) == said
+def test_a_formatted_url_has_hosts_and_ports_but_no_login(url: str, expected: str) -> None:
+    assert format_hosts(url) == expected
 
 
 @pytest.mark.parametrize("url", UGLY)
@@ -91,7 +91,7 @@ def test_no_part_of_an_ambiguous_url_is_shown(url: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("url", "said"),
+    ("url", "expected"),
     [
         ("postgresql://me:p%2Fa%40s%23s%3F@a:1,b/pay?search_path=payments", "a:1, b:5432"),
         ("postgres://me:p%zz:w@[fd00::1]:6/pay_2?dbname=other&sslmode=disable", "[fd00::1]:6"),
@@ -102,18 +102,18 @@ def test_no_part_of_an_ambiguous_url_is_shown(url: str) -> None:
     ],
 )
 def test_the_formatted_hosts_match_the_hosts_that_the_driver_connects_to(
-    url: str, said: str
+    url: str, expected: str
 ) -> None:
-    read = connect_utils._parse_connect_dsn_and_args
-    nothing = dict.fromkeys(signature(read).parameters)
-    addresses, _ = read(**nothing | {"dsn": url, "ssl": False})
+    parse = connect_utils._parse_connect_dsn_and_args
+    no_arguments = dict.fromkeys(signature(parse).parameters)
+    addresses, _ = parse(**no_arguments | {"dsn": url, "ssl": False})
     hosts = [
-        str(PurePath(place).parent) if isinstance(place, str) else f"{place[0]}:{place[1]}"
-        for place in addresses
+        str(PurePath(address).parent) if isinstance(address, str) else f"{address[0]}:{address[1]}"
+        for address in addresses
     ]
-    shown = format_hosts(url)
-    assert shown.replace("[", "").replace("]", "") == ", ".join(hosts)
-    assert shown == said
+    formatted = format_hosts(url)
+    assert formatted.replace("[", "").replace("]", "") == ", ".join(hosts)
+    assert formatted == expected
 
 
 @pytest.mark.parametrize(
@@ -199,25 +199,25 @@ async def test_a_rejected_write_closes_all_idle_connections_to_the_server(
     world: World, pool: ConnectionPool
 ) -> None:
     database = Database(world.service.settings, pool=pool)
-    other, turned = await pool.acquire(PATIENCE_S), await pool.acquire(PATIENCE_S)
-    await turned.execute("SET default_transaction_read_only = on")
-    pool.release(other)
-    pool.release(turned)  # the last one is lent first
+    writable, read_only = await pool.acquire(PATIENCE_S), await pool.acquire(PATIENCE_S)
+    await read_only.execute("SET default_transaction_read_only = on")
+    pool.release(writable)
+    pool.release(read_only)  # the pool reuses the last connection first
     with pytest.raises(StorageUnavailableError):
         await database.fetch("UPDATE payment SET version = version")
-    assert turned.is_closed()
-    assert other.is_closed()
+    assert read_only.is_closed()
+    assert writable.is_closed()
     await database.fetch("UPDATE payment SET version = version")
 
 
 async def test_a_connection_that_becomes_read_only_is_removed_from_the_pool(
     pool: ConnectionPool,
 ) -> None:
-    turned = await pool.acquire(PATIENCE_S)
-    await turned.execute("SET default_transaction_read_only = on")
-    pool.release(turned)
+    connection = await pool.acquire(PATIENCE_S)
+    await connection.execute("SET default_transaction_read_only = on")
+    pool.release(connection)
     pool.check()
-    assert turned.is_closed()
+    assert connection.is_closed()
     pool.release(await pool.acquire(PATIENCE_S))
 
 
@@ -228,14 +228,14 @@ async def test_every_connection_has_an_application_name_for_its_purpose(world: W
     worker.event_notifier.notify()
     names = {"payintent-worker", "payintent-listen", "payintent-notify", "payintent-lock-watch:bsc"}
 
-    async def named() -> bool:
+    async def are_connected() -> bool:
         rows = await world.rows(
             "SELECT application_name FROM pg_stat_activity WHERE datname = current_database()"
         )
         return names <= {row["application_name"] for row in rows}
 
     async with hold_advisory_lock(settings.database_url, "watch:bsc"):
-        await wait_until(named, "all are connected")
+        await wait_until(are_connected, "all are connected")
     listening.cancel()
     await asyncio.gather(listening, return_exceptions=True)
     await worker.close()

@@ -1,4 +1,4 @@
-"""Notifiers and listeners log the loss of their connection."""
+"""Notifiers and listeners log when they lose their connection."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ async def test_a_lost_connection_is_logged_with_its_reason() -> None:
     with capture_logs() as lines:
         listening = asyncio.create_task(notifier.listen(lambda: None))
         notifier.notify()
-        await wait_until(lambda: len(lines) == 2, "both are lost")
+        await wait_until(lambda: len(lines) == 2, "both connections are lost")
         listening.cancel()
         await asyncio.gather(listening, notifier.close(), return_exceptions=True)
     assert {line["event"] for line in lines} == {"listener_lost", "notifier_lost"}

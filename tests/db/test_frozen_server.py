@@ -1,7 +1,7 @@
-"""With a frozen server, callers do not wait long, and no statement is cancelled.
+"""If a server is frozen, callers do not wait long, and no statement is cancelled.
 
-A statement that is cancelled while its commit waits for a standby stays committed on a server that
-may no longer be the primary. A replayed request would then be acknowledged.
+If a commit is cancelled when it waits for a standby, it stays committed on a server that may no
+longer be the primary. A replayed request would then be acknowledged.
 """
 
 import asyncio
@@ -27,7 +27,7 @@ from tests.support.world import World
 
 pytestmark = pytest.mark.full
 
-_LOOKS = 11  # until a statement is given up
+_CHECKS = 11  # until a statement times out
 _NAME = {"application_name": "frozen"}
 
 
@@ -39,7 +39,7 @@ async def proxy(database_url: str) -> AsyncIterator[DatabaseProxy]:
 
 @pytest.fixture
 async def pool(proxy: DatabaseProxy) -> AsyncIterator[ConnectionPool]:
-    """A pool with a single connection, so that an unreturned connection is noticed."""
+    """A pool with a single connection, so that a test fails if it is not returned."""
     pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 1, PATIENCE_S * 10)
     yield pool
     proxy.thaw()
@@ -51,21 +51,21 @@ def database(world: World, pool: ConnectionPool) -> Database:
     return Database(world.service.settings, pool=pool)
 
 
-def look(pool: ConnectionPool, times: int = _LOOKS) -> None:
+def pass_statement_timeout(pool: ConnectionPool, times: int = _CHECKS) -> None:
     """Let the statement timeout pass."""
     for _ in range(times):
         pool.check()
 
 
-async def withheld(proxy: DatabaseProxy, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
+async def start_withheld(proxy: DatabaseProxy, work: Coroutine[Any, Any, Any]) -> asyncio.Task[Any]:
     """Start work, and wait until the proxy holds back a message."""
     task = asyncio.create_task(work)
     await proxy.holding()
     return task
 
 
-async def is_well_again(proxy: DatabaseProxy, database: Database, connections: int) -> None:
-    """The pool's slot is free, and the server received no cancel request."""
+async def assert_recovered(proxy: DatabaseProxy, database: Database, connections: int) -> None:
+    """Check that the pool's slot is free, and that the server received no cancel request."""
     proxy.thaw()
     assert len(await database.fetch("SELECT 1")) == 1
     assert (proxy.connections, proxy.cancels) == (connections, 0)
@@ -80,13 +80,13 @@ async def test_an_unanswered_statement_is_abandoned_together_with_its_connection
 ) -> None:
     await database.fetch("SELECT 1")
     proxy.freeze()
-    asking = await withheld(proxy, database.fetch("SELECT 2"))
-    look(pool, _LOOKS - 1)
-    assert not asking.done()
-    look(pool, 1)
+    task = await start_withheld(proxy, database.fetch("SELECT 2"))
+    pass_statement_timeout(pool, _CHECKS - 1)
+    assert not task.done()
+    pass_statement_timeout(pool, 1)
     with pytest.raises(StorageUnavailableError):
-        await asking
-    await is_well_again(proxy, database, 2)
+        await task
+    await assert_recovered(proxy, database, 2)
 
 
 async def test_an_extended_timeout_applies_only_to_its_transaction(
@@ -94,18 +94,18 @@ async def test_an_extended_timeout_applies_only_to_its_transaction(
 ) -> None:
     async with database.transaction() as tx:
         await tx.extend_timeouts(statement_s=36_000, lock_s=30)
-        look(pool, 2 * _LOOKS)
-        for setting, value in (("idle_in_transaction_session", "10h"), ("lock", "30s")):
-            [shown] = (await tx.fetch(f"SHOW {setting}_timeout"))[0].values()  # type: ignore[arg-type]
-            assert shown == value
+        pass_statement_timeout(pool, 2 * _CHECKS)
+        for setting, expected in (("idle_in_transaction_session", "10h"), ("lock", "30s")):
+            [timeout] = (await tx.fetch(f"SHOW {setting}_timeout"))[0].values()  # type: ignore[arg-type]
+            assert timeout == expected
     with pytest.raises(StorageUnavailableError):
-        await _pausing(database, pool)
+        await _pause_in_transaction(database, pool)
 
 
-async def _pausing(database: Database, pool: ConnectionPool) -> None:
+async def _pause_in_transaction(database: Database, pool: ConnectionPool) -> None:
     async with database.transaction() as tx:
         await tx.fetch("SELECT 1")
-        look(pool)
+        pass_statement_timeout(pool)
         await tx.fetch("SELECT 2")
 
 
@@ -126,15 +126,15 @@ async def test_all_idle_connections_to_an_unresponsive_server_are_closed_togethe
 ) -> None:
     pool = ConnectionPool(lambda: connect_as(proxy.url, _NAME, pooled=False), 3, PATIENCE_S * 10)
     database = Database(world.service.settings, pool=pool)
-    lent = [await pool.acquire(PATIENCE_S) for _ in range(3)]
-    for connection in lent:
+    connections = [await pool.acquire(PATIENCE_S) for _ in range(3)]
+    for connection in connections:
         pool.release(connection)
     proxy.freeze()
-    asking = await withheld(proxy, database.fetch("SELECT 1"))
-    look(pool)
+    task = await start_withheld(proxy, database.fetch("SELECT 1"))
+    pass_statement_timeout(pool)
     with pytest.raises(StorageUnavailableError):
-        await asking
-    assert all(connection.is_closed() for connection in lent)
+        await task
+    assert all(connection.is_closed() for connection in connections)
     proxy.thaw()
     await pool.close()
 
@@ -145,11 +145,11 @@ async def test_a_statement_is_not_cancelled_on_the_server_if_its_caller_is_cance
 ) -> None:
     await database.fetch("SELECT 2" if prepared else "SELECT 1")
     proxy.freeze()
-    asking = await withheld(proxy, database.fetch("SELECT 2"))
-    asking.cancel()
+    task = await start_withheld(proxy, database.fetch("SELECT 2"))
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await asking
-    await is_well_again(proxy, database, 2)
+        await task
+    await assert_recovered(proxy, database, 2)
 
 
 async def test_a_callers_timeout_around_a_statement_does_not_cancel_it_on_the_server(
@@ -159,7 +159,7 @@ async def test_a_callers_timeout_around_a_statement_does_not_cancel_it_on_the_se
     with pytest.raises(TimeoutError):
         async with asyncio.timeout(0.05):
             await database.fetch("SELECT 2")
-    await is_well_again(proxy, database, proxy.connections + 1)
+    await assert_recovered(proxy, database, proxy.connections + 1)
 
 
 async def test_an_unanswered_commit_may_have_happened_and_is_not_cancelled(
@@ -172,11 +172,11 @@ async def test_an_unanswered_commit_may_have_happened_and_is_not_cancelled(
             await cancel_by_merchant(tx, payment, None)
             proxy.freeze_after(b"COMMIT")
 
-    cancelling = await withheld(proxy, cancel())
-    look(pool)
+    cancelling = await start_withheld(proxy, cancel())
+    pass_statement_timeout(pool)
     with pytest.raises(StorageUnavailableError):
         await cancelling
-    await is_well_again(proxy, database, 2)
+    await assert_recovered(proxy, database, 2)
     await wait_until(lambda: is_cancelled(world, payment), "the commit has happened")
     assert await world.events(payment) == ["payment.cancelled"]
 
@@ -191,11 +191,11 @@ async def test_cancelling_a_caller_during_the_commit_does_not_cancel_the_commit(
             await cancel_by_merchant(tx, payment, None)
             proxy.freeze_after(b"COMMIT")
 
-    cancelling = await withheld(proxy, cancel())
+    cancelling = await start_withheld(proxy, cancel())
     cancelling.cancel()
     with pytest.raises(asyncio.CancelledError):
         await cancelling
-    await is_well_again(proxy, database, 2)
+    await assert_recovered(proxy, database, 2)
     await wait_until(lambda: is_cancelled(world, payment), "the commit has happened")
 
 
@@ -205,15 +205,15 @@ async def test_an_unanswered_create_can_be_repeated_without_creating_a_second_pa
     request = world.request(key=uuid4())
     creator = PaymentCreator(database)
     proxy.freeze_after(b"INSERT INTO payment")
-    creating = await withheld(proxy, creator.create(request))
-    look(pool)
+    creating = await start_withheld(proxy, creator.create(request))
+    pass_statement_timeout(pool)
     with pytest.raises(StorageUnavailableError):
         await creating
     proxy.thaw()
     first = await creator.create(request)
-    again = await creator.create(replace(request))
-    assert first.payment.id == again.payment.id
-    assert again.replayed
+    second = await creator.create(replace(request))
+    assert first.payment.id == second.payment.id
+    assert second.replayed
     assert len(await world.rows("SELECT 1 FROM payment")) == 1
     assert proxy.cancels == 0
 
@@ -226,11 +226,11 @@ async def test_an_unanswered_rollback_does_not_hide_the_original_error(
             proxy.freeze()
             raise ZeroDivisionError
 
-    failing = await withheld(proxy, fail())
-    look(pool)
+    failing = await start_withheld(proxy, fail())
+    pass_statement_timeout(pool)
     with pytest.raises(ZeroDivisionError):
         await failing
-    await is_well_again(proxy, database, 2)
+    await assert_recovered(proxy, database, 2)
 
 
 async def test_a_long_transaction_continues_if_its_statements_are_answered(
@@ -238,7 +238,7 @@ async def test_a_long_transaction_continues_if_its_statements_are_answered(
 ) -> None:
     async with database.transaction() as tx:
         for _ in range(3):
-            look(pool, _LOOKS - 2)
+            pass_statement_timeout(pool, _CHECKS - 2)
             await tx.fetch("SELECT 1")
 
 
@@ -250,26 +250,26 @@ async def test_an_unanswered_connection_attempt_ends_when_the_acquire_timeout_pa
     proxy.freeze()
     with pytest.raises(StorageUnavailableError):
         await impatient.fetch("SELECT 1")
-    await is_well_again(proxy, Database(world.service.settings, pool=pool), 2)
+    await assert_recovered(proxy, Database(world.service.settings, pool=pool), 2)
 
 
 async def test_a_pool_with_a_frozen_server_can_be_closed(
     proxy: DatabaseProxy, pool: ConnectionPool, database: Database
 ) -> None:
-    lent = await pool.acquire(PATIENCE_S)
-    pool.release(lent)
+    connection = await pool.acquire(PATIENCE_S)
+    pool.release(connection)
     proxy.freeze()
     await asyncio.wait_for(database.close(), PATIENCE_S)
-    assert lent.is_closed()
+    assert connection.is_closed()
 
 
 async def test_a_transaction_that_cannot_commit_raises_an_error(
     database: Database,
 ) -> None:
-    async def swallow() -> None:
+    async def ignore_error() -> None:
         async with database.transaction() as tx:
             with contextlib.suppress(asyncpg.DivisionByZeroError):
                 await tx.fetch("SELECT 1 / 0")
 
     with pytest.raises(StorageUnavailableError):
-        await swallow()
+        await ignore_error()

@@ -1,4 +1,4 @@
-"""Migrations on separate databases, with the released files and with test files."""
+"""Migrations of separate databases, with the released files and with test files."""
 
 import asyncio
 from pathlib import Path
@@ -15,13 +15,13 @@ NAMES = [migration.name for migration in migrations_runner.list_migrations()]
 
 @pytest.fixture
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """A folder with a single small migration instead of ours."""
+    """A folder with a single small migration instead of the released migrations."""
     (tmp_path / "0001_first.sql").write_text("CREATE TABLE first (id int)")
     monkeypatch.setattr(migrations_runner, "FOLDER", tmp_path)
     return tmp_path
 
 
-async def _tables(url: str) -> set[str]:
+async def _get_tables(url: str) -> set[str]:
     connection = await asyncpg.connect(url)
     rows = await connection.fetch(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
@@ -38,8 +38,8 @@ async def test_every_migration_is_applied_once_and_its_name_returned(empty_url: 
 
 
 async def test_several_processes_can_migrate_concurrently(empty_url: str) -> None:
-    done = await asyncio.gather(*(migrations_runner.migrate(empty_url) for _ in range(4)))
-    assert sorted(name for names in done for name in names) == NAMES
+    name_lists = await asyncio.gather(*(migrations_runner.migrate(empty_url) for _ in range(4)))
+    assert sorted(name for names in name_lists for name in names) == NAMES
 
 
 async def test_only_new_migrations_are_applied(empty_url: str, folder: Path) -> None:
@@ -47,7 +47,7 @@ async def test_only_new_migrations_are_applied(empty_url: str, folder: Path) -> 
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
     assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_second"]
     assert await migrations_runner.migrate(empty_url) == ["0002_second"]
-    assert await _tables(empty_url) == {"first", "second", "schema_migration"}
+    assert await _get_tables(empty_url) == {"first", "second", "schema_migration"}
 
 
 async def test_an_edited_migration_is_refused_before_any_change(
@@ -58,14 +58,14 @@ async def test_an_edited_migration_is_refused_before_any_change(
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
     with pytest.raises(migrations_runner.MigrationChangedError, match="0001_first"):
         await migrations_runner.migrate(empty_url)
-    assert "second" not in await _tables(empty_url)
+    assert "second" not in await _get_tables(empty_url)
 
 
 async def test_a_failed_migration_leaves_no_changes(empty_url: str, folder: Path) -> None:
     (folder / "0002_bad.sql").write_text("CREATE TABLE half (id int); SELECT 1 / 0")
     with pytest.raises(asyncpg.DivisionByZeroError):
         await migrations_runner.migrate(empty_url)
-    assert await _tables(empty_url) == {"first", "schema_migration"}
+    assert await _get_tables(empty_url) == {"first", "schema_migration"}
     assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_bad"]
 
 
@@ -76,7 +76,7 @@ async def test_a_migration_and_its_record_are_committed_together(
     (folder / "0002_bad.sql").write_text(f"CREATE TABLE half (id int); {unrecorded}")
     with pytest.raises(asyncpg.CheckViolationError):
         await migrations_runner.migrate(empty_url)
-    assert await _tables(empty_url) == {"first", "schema_migration"}
+    assert await _get_tables(empty_url) == {"first", "schema_migration"}
 
 
 _CONCURRENT = """-- concurrently: while rows are written
@@ -92,16 +92,17 @@ async def test_indexes_are_built_while_rows_are_written(empty_url: str, folder: 
     async with writer.transaction():
         await writer.execute("INSERT INTO first VALUES (1)")
         building = asyncio.create_task(migrations_runner.migrate(empty_url))
-        other = await asyncpg.connect(empty_url)
+        second_writer = await asyncpg.connect(empty_url)
         async with asyncio.timeout(60):
-            while not await other.fetchval("SELECT to_regclass('first_id') IS NOT NULL"):
+            while not await second_writer.fetchval("SELECT to_regclass('first_id') IS NOT NULL"):
                 await asyncio.sleep(0.01)
-        await other.execute("SET lock_timeout = '5s'")
-        await other.execute("INSERT INTO first VALUES (2)")  # a build in a transaction forbids it
-        await other.close()
+        await second_writer.execute("SET lock_timeout = '5s'")
+        # This would block if the index were built in a transaction.
+        await second_writer.execute("INSERT INTO first VALUES (2)")
+        await second_writer.close()
     await writer.close()
     assert await building == ["0002_indexes"]
-    assert await _valid(empty_url) == {"first_id": True, "first_once": True}
+    assert await _get_index_validity(empty_url) == {"first_id": True, "first_once": True}
 
 
 async def test_a_failed_index_build_is_restarted(empty_url: str, folder: Path) -> None:
@@ -111,15 +112,15 @@ async def test_a_failed_index_build_is_restarted(empty_url: str, folder: Path) -
     await connection.execute("INSERT INTO first VALUES (1), (1)")
     with pytest.raises(asyncpg.UniqueViolationError):
         await migrations_runner.migrate(empty_url)
-    assert await _valid(empty_url) == {"first_id": True, "first_once": False}
+    assert await _get_index_validity(empty_url) == {"first_id": True, "first_once": False}
     assert await migrations_runner.list_pending_migrations(empty_url) == ["0002_indexes"]
     await connection.execute("TRUNCATE first")
     await connection.close()
     assert await migrations_runner.migrate(empty_url) == ["0002_indexes"]
-    assert await _valid(empty_url) == {"first_id": True, "first_once": True}
+    assert await _get_index_validity(empty_url) == {"first_id": True, "first_once": True}
 
 
-async def _valid(url: str) -> dict[str, bool]:
+async def _get_index_validity(url: str) -> dict[str, bool]:
     connection = await asyncpg.connect(url)
     rows = await connection.fetch(
         "SELECT indexrelid::regclass::text AS name, indisvalid FROM pg_index "

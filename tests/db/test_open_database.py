@@ -14,7 +14,7 @@ _PROCESS = "payintent-opened-here"
 
 
 @pytest.mark.parametrize(
-    ("changed", "why"),
+    ("changes", "reason"),
     [
         ({"pepper": SecretStr(_OTHER_KEY)}, "the pepper does not belong"),
         ({"keyring": SecretStr(f"test:{_OTHER_KEY}")}, "key 'test' does not belong"),
@@ -22,10 +22,10 @@ _PROCESS = "payintent-opened-here"
     ],
 )
 async def test_a_database_opened_with_the_wrong_secrets_is_rejected_and_closed(
-    world: World, changed: dict[str, SecretStr], why: str
+    world: World, changes: dict[str, SecretStr], reason: str
 ) -> None:
-    settings = world.service.settings.model_copy(update=changed)
-    with pytest.raises(EncryptionKeyError, match=why):
+    settings = world.service.settings.model_copy(update=changes)
+    with pytest.raises(EncryptionKeyError, match=reason):
         await open_database(settings, load_encryption(settings), _PROCESS, COMMAND_WAIT_S)
 
     async def is_closed() -> bool:

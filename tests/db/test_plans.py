@@ -43,7 +43,7 @@ from tests.support.plans import Recorder, generic_plan, nodes
 pytestmark = pytest.mark.full
 
 PAYMENTS = 10_000
-#: What grows with payments. Of others there are as many rows as operators set up.
+#: Tables that grow with payments. Operators configure the rows of all further tables.
 GROWING = {
     *(
         "payment",
@@ -59,10 +59,10 @@ GROWING = {
     *("refund", "money_case", "idempotency", "audit", "dispute", "gateway_call", "api_call"),
     "chain_receipt",
 }
-#: Of these a history of ten thousand payments has so few rows that reading them through is right.
-#: What an index is for is seen where that is forbidden.
-FEW = GROWING - {"payment", "session", "checkout", "event", "delivery", "attempt", "capture"}
-GUARDED = (
+#: If there are ten thousand payments, these tables are still so small that a scan is the best plan.
+#: The tests see that an index is used when scans are disabled.
+SMALL = GROWING - {"payment", "session", "checkout", "event", "delivery", "attempt", "capture"}
+REQUIRED_INDEXES = (
     *("payment_due", "payment_ended", "delivery_due", "session_payment", "refund_due"),
     *("payment_order_number", "attempt_event", "money_case_payment", "capture_payment"),
 )
@@ -72,21 +72,21 @@ _PLANNED = re.compile(r"\s*(SELECT|WITH|INSERT|UPDATE|DELETE)\b")
 
 
 @contextmanager
-def _statements(into: set[str]) -> Iterator[None]:
+def _statements(statements: set[str]) -> Iterator[None]:
     """Record every statement that is sent to the database."""
     with pytest.MonkeyPatch.context() as patch:
         for name in ("fetch", "fetchrow"):
             send = getattr(asyncpg.Connection, name)
 
-            async def kept(connection: Any, query: str, *args: Any, send: Any = send) -> Any:
-                into.add(query)
+            async def record(connection: Any, query: str, *args: Any, send: Any = send) -> Any:
+                statements.add(query)
                 return await send(connection, query, *args)
 
-            patch.setattr(asyncpg.Connection, name, kept)
+            patch.setattr(asyncpg.Connection, name, record)
         yield
 
 
-async def _do_all(work: Work) -> None:
+async def _run_all(work: Work) -> None:
     """Run the daily work of merchants, buyers, gateways and the worker."""
     service = work.service
     for do in OPERATIONS.values():
@@ -108,16 +108,16 @@ async def _do_all(work: Work) -> None:
     await feed_store.get_change_markers(database, [merchant_id])
     await delivery_store.list_deliveries(database, limit, merchant_id=merchant_id)
     await refund_lists.list_for_merchant(database, merchant_id, None, limit)
-    await _look_at_the_portal(database, merchant_id, payment_id)
-    await _look_up(service, payment_id)
-    for wanted in (
+    await _use_portal(database, merchant_id, payment_id)
+    await _investigate(service, payment_id)
+    for criteria in (
         payment_lists.PaymentFilter(merchant_id=merchant_id, payer_uid="buyer-1"),
         payment_lists.PaymentFilter(merchant_id=merchant_id, currencies=("THB",)),
     ):
-        await payment_lists.list_payments(database, wanted)
+        await payment_lists.list_payments(database, criteria)
 
 
-async def _look_at_the_portal(database: Database, merchant_id: int, payment_id: UUID) -> None:
+async def _use_portal(database: Database, merchant_id: int, payment_id: UUID) -> None:
     """Act as a member who opens the first page, and filters and exports lists."""
     await endpoints_store.get_endpoint_health(database, merchant_id)
     await delivery_store.list_deliveries(
@@ -130,13 +130,13 @@ async def _look_at_the_portal(database: Database, merchant_id: int, payment_id: 
         await call_log.list_api_calls(database, merchant_id, 10, only_failed=only_failed)
 
 
-async def _look_up(service: Service, payment_id: UUID) -> None:
+async def _investigate(service: Service, payment_id: UUID) -> None:
     """Act as an operator who investigates a payment, and as a gateway's callback."""
     database = service.database
-    named = ids.format_id(ids.PAYMENT, payment_id)
+    public_id = ids.format_id(ids.PAYMENT, payment_id)
     actor = Actor("test", "it is looked up")
-    await service.run_operation(ShowPayment(payment_id=named), actor)
-    await service.run_operation(ShowTimeline(payment_id=named), actor)
+    await service.run_operation(ShowPayment(payment_id=public_id), actor)
+    await service.run_operation(ShowTimeline(payment_id=public_id), actor)
     await payment_search.find_by_order(database, "A-7")
     await payment_search.find_by_email(database, "buyer-7@example.com")
     await payment_search.find_by_reference(database, "pi_7")
@@ -152,7 +152,7 @@ async def _look_up(service: Service, payment_id: UUID) -> None:
 
 
 @pytest.fixture
-async def found(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg.Connection]]:
+async def hot_paths(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg.Connection]]:
     """The statements of the hot paths, and a connection to the database with a history."""
     service = await open_service(settings, {"simulator": AcceptingGateway()})
     await seed(service, PAYMENTS, 90, lambda _: None)
@@ -161,25 +161,25 @@ async def found(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg.Con
     work.each = 2
     statements: set[str] = set()
     with _statements(statements):
-        await _do_all(work)
+        await _run_all(work)
     yield {statement for statement in statements if _PLANNED.match(statement)}, raw
     await raw.close()
     await service.close()
 
 
-async def _read_through(raw: asyncpg.Connection, statements: set[str]) -> list[str]:
+async def _list_scans(raw: asyncpg.Connection, statements: set[str]) -> list[str]:
     """List the tables, with the statements, that are scanned completely."""
     partial = {row[0] for row in await raw.fetch(_PARTIAL)}
-    bad: set[str] = set()
-    for seqscan, tables in (("on", GROWING - FEW), ("off", GROWING)):
+    scans: set[str] = set()
+    for seqscan, tables in (("on", GROWING - SMALL), ("off", GROWING)):
         await raw.execute(f"SET enable_seqscan = {seqscan}")
         for statement in statements:
-            bad |= {
+            scans |= {
                 f"{node['Node Type']} of {node['Relation Name']}: {' '.join(statement.split())}"
                 for node in nodes(await generic_plan(raw, statement))
                 if node.get("Relation Name") in tables and _reads_all(node, partial)
             }
-    return sorted(bad)
+    return sorted(scans)
 
 
 def _reads_all(node: dict[str, Any], partial: set[str]) -> bool:
@@ -188,28 +188,30 @@ def _reads_all(node: dict[str, Any], partial: set[str]) -> bool:
         return True
     if not node["Node Type"].startswith("Index") or node["Index Name"] in partial:
         return False
-    within = node.get("Index Cond", "")
-    return not within or ("merchant_id = " in node.get("Filter", "") and not _BY_KEY.search(within))
+    condition = node.get("Index Cond", "")
+    return not condition or (
+        "merchant_id = " in node.get("Filter", "") and not _BY_KEY.search(condition)
+    )
 
 
 async def test_no_statement_of_a_hot_path_scans_a_growing_table(
-    found: tuple[set[str], asyncpg.Connection],
+    hot_paths: tuple[set[str], asyncpg.Connection],
 ) -> None:
-    statements, raw = found
+    statements, raw = hot_paths
     assert len(statements) > 70
-    assert await _read_through(raw, statements) == []
-    # What the test is to see, it does: without any of these, something is read through.
-    for index in GUARDED:
-        change = raw.transaction()
-        await change.start()
+    assert await _list_scans(raw, statements) == []
+    # The check works: if any of these indexes is missing, a table is scanned.
+    for index in REQUIRED_INDEXES:
+        transaction = raw.transaction()
+        await transaction.start()
         await raw.execute(f"DROP INDEX {index}")
-        assert await _read_through(raw, statements), index
-        await change.rollback()
-    # What retention has pruned before is not read again.
+        assert await _list_scans(raw, statements), index
+        await transaction.rollback()
+    # Rows that retention has already processed are not read again.
     assert {"payment_payer_details", "payment_payer", "chain_receipt_address"} <= await _indexes(
         raw, statements
     )
-    assert 101 in await _bounds_foreseen(raw)
+    assert 101 in await _estimate_limit_rows(raw)
 
 
 async def _indexes(raw: asyncpg.Connection, statements: set[str]) -> set[str]:
@@ -218,12 +220,12 @@ async def _indexes(raw: asyncpg.Connection, statements: set[str]) -> set[str]:
     return {node["Index Name"] for plan in plans for node in nodes(plan) if "Index Name" in node}
 
 
-async def _bounds_foreseen(raw: asyncpg.Connection) -> list[int]:
-    """List the row estimates of a page's generic plan, whose limit is unknown.
+async def _estimate_limit_rows(raw: asyncpg.Connection) -> list[int]:
+    """List the row estimates of a page's generic plan with an unknown limit.
 
     If they grow with the table, each call is planned again, which costs as much as running it.
     """
-    asked = Recorder()
-    await payment_lists.list_payments(asked, payment_lists.PaymentFilter(merchant_id=1))
-    plan = await generic_plan(raw, asked.query)
+    recorder = Recorder()
+    await payment_lists.list_payments(recorder, payment_lists.PaymentFilter(merchant_id=1))
+    plan = await generic_plan(raw, recorder.query)
     return [node["Plan Rows"] for node in nodes(plan) if node["Node Type"] == "Limit"]

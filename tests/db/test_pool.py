@@ -21,23 +21,23 @@ async def pool(database_url: str) -> AsyncIterator[ConnectionPool]:
     await asyncio.wait_for(pool.close(), 5)
 
 
-async def backend(connection: object) -> int:
+async def get_backend_pid(connection: object) -> int:
     return await connection.fetchval("SELECT pg_backend_pid()")  # type: ignore[attr-defined]
 
 
 async def test_a_released_connection_is_reused(pool: ConnectionPool) -> None:
     first = await pool.acquire(1)
     pool.release(first)
-    again = await pool.acquire(1)
-    pool.release(again)
-    assert again is first
+    second = await pool.acquire(1)
+    pool.release(second)
+    assert second is first
 
 
 async def test_the_number_of_connections_is_limited(pool: ConnectionPool) -> None:
-    lent = [await pool.acquire(1) for _ in range(SIZE)]
+    connections = [await pool.acquire(1) for _ in range(SIZE)]
     with pytest.raises(TimeoutError):
         await pool.acquire(SOON_S)
-    for connection in lent:
+    for connection in connections:
         pool.release(connection)
 
 
@@ -48,18 +48,20 @@ async def test_waits_are_measured_unless_an_idle_connection_is_available(
         return REGISTRY.get_sample_value("payintent_database_wait_seconds_count") or 0
 
     before = waits()
-    lent = [await pool.acquire(1) for _ in range(SIZE)]  # each is opened
+    connections = [
+        await pool.acquire(1) for _ in range(SIZE)
+    ]  # each waits until its connection is open
     with pytest.raises(TimeoutError):
         await pool.acquire(SOON_S)
     assert waits() == before + SIZE + 1
-    for connection in lent:
+    for connection in connections:
         pool.release(connection)
     pool.release(await pool.acquire(1))
     assert waits() == before + SIZE + 1
 
 
 async def test_connections_are_assigned_in_order_of_request(pool: ConnectionPool) -> None:
-    lent = [await pool.acquire(1) for _ in range(SIZE)]
+    connections = [await pool.acquire(1) for _ in range(SIZE)]
     order: list[int] = []
 
     async def wait(number: int) -> None:
@@ -67,35 +69,35 @@ async def test_connections_are_assigned_in_order_of_request(pool: ConnectionPool
         order.append(number)
         pool.release(connection)
 
-    waiting = [asyncio.create_task(wait(number)) for number in range(5)]
+    tasks = [asyncio.create_task(wait(number)) for number in range(5)]
     await asyncio.sleep(0)
-    pool.release(lent.pop())
-    await asyncio.gather(*waiting)
-    pool.release(lent.pop())
+    pool.release(connections.pop())
+    await asyncio.gather(*tasks)
+    pool.release(connections.pop())
     assert order == [0, 1, 2, 3, 4]
 
 
 async def test_a_connection_assigned_to_a_cancelled_caller_is_not_lost(
     pool: ConnectionPool,
 ) -> None:
-    lent = [await pool.acquire(1) for _ in range(SIZE)]
-    leaving = asyncio.create_task(pool.acquire(1))
+    connections = [await pool.acquire(1) for _ in range(SIZE)]
+    task = asyncio.create_task(pool.acquire(1))
     await asyncio.sleep(0)
-    pool.release(lent[0])  # handed over, and in the same turn of the loop
-    leaving.cancel()
+    pool.release(connections[0])  # assigned to the task, which is cancelled before it resumes
+    task.cancel()
     with pytest.raises(asyncio.CancelledError):
-        await leaving
-    assert await pool.acquire(SOON_S) is lent[0]
-    for connection in lent:
+        await task
+    assert await pool.acquire(SOON_S) is connections[0]
+    for connection in connections:
         pool.release(connection)
 
 
 async def test_a_connection_released_inside_a_transaction_is_closed(pool: ConnectionPool) -> None:
-    left = await pool.acquire(1)
-    await left.execute("BEGIN")
-    pool.release(left)
+    busy = await pool.acquire(1)
+    await busy.execute("BEGIN")
+    pool.release(busy)
     fresh = await pool.acquire(1)
-    assert left.is_closed()
+    assert busy.is_closed()
     assert not fresh.is_in_transaction()
     pool.release(fresh)
 
@@ -103,18 +105,20 @@ async def test_a_connection_released_inside_a_transaction_is_closed(pool: Connec
 async def test_connections_terminated_by_the_server_are_replaced(
     pool: ConnectionPool, database_url: str
 ) -> None:
-    lent = [await pool.acquire(1) for _ in range(SIZE)]
+    terminated = [await pool.acquire(1) for _ in range(SIZE)]
     killer = await asyncpg.connect(database_url)
-    for connection in lent:
-        await killer.execute("SELECT pg_terminate_backend($1, 1000)", await backend(connection))
-    waiting = asyncio.create_task(pool.acquire(1))
-    for connection in lent:
+    for connection in terminated:
+        await killer.execute(
+            "SELECT pg_terminate_backend($1, 1000)", await get_backend_pid(connection)
+        )
+    task = asyncio.create_task(pool.acquire(1))
+    for connection in terminated:
         with pytest.raises(UNAVAILABLE):
-            await backend(connection)
+            await get_backend_pid(connection)
         pool.release(connection)
-    fresh = [await waiting, await pool.acquire(1)]
+    fresh = [await task, await pool.acquire(1)]
     for connection in fresh:
-        assert await backend(connection)
+        assert await get_backend_pid(connection)
         pool.release(connection)
     await killer.close()
 
@@ -123,15 +127,15 @@ async def test_an_idle_connection_terminated_by_the_server_is_not_reused(
     pool: ConnectionPool, database_url: str
 ) -> None:
     idle = await pool.acquire(1)
-    ended = await backend(idle)
+    pid = await get_backend_pid(idle)
     pool.release(idle)
     killer = await asyncpg.connect(database_url)
-    await killer.execute("SELECT pg_terminate_backend($1, 1000)", ended)
+    await killer.execute("SELECT pg_terminate_backend($1, 1000)", pid)
     await killer.close()
     while not idle.is_closed():
         await asyncio.sleep(0)
     fresh = await pool.acquire(1)
-    assert await backend(fresh) != ended
+    assert await get_backend_pid(fresh) != pid
     pool.release(fresh)
 
 
@@ -141,21 +145,21 @@ async def test_a_connection_that_was_idle_for_too_long_is_not_reused(database_ur
     pool.release(idle)
     fresh = await pool.acquire(1)
     assert idle.is_closed()
-    assert await backend(fresh)
+    assert await get_backend_pid(fresh)
     pool.release(fresh)
     await pool.close()
 
 
 async def test_failed_connection_attempts_do_not_use_up_the_pool(database_url: str) -> None:
-    answers = iter([OSError("away"), OSError("away"), OSError("away"), None])
+    outcomes = iter([OSError("away"), OSError("away"), OSError("away"), None])
 
-    async def connect_at_last() -> object:
-        failure = next(answers)
+    async def connect_eventually() -> object:
+        failure = next(outcomes)
         if failure:
             raise failure
         return await connect(database_url)
 
-    pool = ConnectionPool(connect_at_last, SIZE)  # type: ignore[arg-type]
+    pool = ConnectionPool(connect_eventually, SIZE)  # type: ignore[arg-type]
     for _ in range(3):
         with pytest.raises(OSError, match="away"):
             await pool.acquire(1)
@@ -165,16 +169,16 @@ async def test_failed_connection_attempts_do_not_use_up_the_pool(database_url: s
 
 async def test_closing_waits_until_acquired_connections_are_released(database_url: str) -> None:
     pool = ConnectionPool(lambda: connect(database_url), SIZE)
-    lent, idle = await pool.acquire(1), await pool.acquire(1)
+    busy, idle = await pool.acquire(1), await pool.acquire(1)
     pool.release(idle)
     closing = asyncio.create_task(pool.close())
     while not idle.is_closed():
         await asyncio.sleep(0)
     assert not closing.done()
-    assert await backend(lent)
-    pool.release(lent)
+    assert await get_backend_pid(busy)
+    pool.release(busy)
     await closing
-    assert lent.is_closed()
+    assert busy.is_closed()
 
 
 async def test_acquiring_from_a_closed_pool_fails_immediately(pool: ConnectionPool) -> None:

@@ -1,6 +1,6 @@
 """Lists are read from a streaming standby, within a limit on its replication lag.
 
-The standby is real. Its replay is paused in tests that need missing rows.
+The standby is real. When a test needs missing rows, it pauses the replay.
 """
 
 import asyncio
@@ -87,12 +87,12 @@ def settings(any_settings: Settings, database_url: str, proxy: DatabaseProxy, la
             "database_url": database_url,
             "database_read_url": proxy.url + _PLAIN,
             "database_read_lag_max_s": lag_max_s,
-            "database_statement_timeout_ms": 1000 * int(_LONG_S),  # no statement is given up by it
+            "database_statement_timeout_ms": 1000 * int(_LONG_S),  # too long to expire in a test
         }
     )
 
 
-async def listed(api: Api, query: str = "") -> list[str]:
+async def list_payment_ids(api: Api, query: str = "") -> list[str]:
     answer = await api.send("GET", f"/v1/payments{query}", headers=api.bearer())
     assert answer.status == 200
     return [payment["id"] for payment in answer.json["data"]]
@@ -104,33 +104,33 @@ async def create(api: Api) -> str:
     return answer.json["id"]
 
 
-def reads(server: str) -> float:
+def count_reads(server: str) -> float:
     return REGISTRY.get_sample_value("payintent_list_reads_total", {"server": server}) or 0
 
 
-async def until_used(api: Api) -> None:
-    """Wait until the standby has the initial data, and a list was read from it."""
+async def wait_until_used(api: Api) -> None:
+    """Wait until the standby has the initial data and serves a list."""
 
-    async def used() -> bool:
+    async def is_used() -> bool:
         api.world.service.read_database._next_check_at = 0.0
-        before = reads("replica")
-        await listed(api)
-        return reads("replica") > before
+        before = count_reads("replica")
+        await list_payment_ids(api)
+        return count_reads("replica") > before
 
-    await wait_until(used, "a list is read on the standby")
+    await wait_until(is_used, "a list is read on the standby")
 
 
-async def until_shown(api: Api, *wanted: str) -> None:
+async def wait_until_listed(api: Api, *payment_ids: str) -> None:
     """Wait until the standby shows these payments, newest first."""
 
-    async def shown() -> bool:
-        return await listed(api) == list(wanted)
+    async def is_listed() -> bool:
+        return await list_payment_ids(api) == list(payment_ids)
 
-    await wait_until(shown, f"the list shows {len(wanted)} payments")
+    await wait_until(is_listed, f"the list shows {len(payment_ids)} payments")
 
 
 @asynccontextmanager
-async def paused(pair: StandbyPair) -> AsyncGenerator[None]:
+async def pause_replay(pair: StandbyPair) -> AsyncGenerator[None]:
     """Let the standby receive the log without replaying it."""
     await pair.on_standby("SELECT pg_wal_replay_pause()")
     connection = await asyncpg.connect(pair.standby.url())
@@ -150,33 +150,33 @@ async def test_lists_are_read_from_the_standby_and_a_payment_from_the_primary(
     api: Api, pair: StandbyPair
 ) -> None:
     first = await create(api)
-    await until_used(api)
-    await until_shown(api, first)
-    async with paused(pair):
+    await wait_until_used(api)
+    await wait_until_listed(api, first)
+    async with pause_replay(pair):
         second = await create(api)
-        assert await listed(api) == [first]
+        assert await list_payment_ids(api) == [first]
         assert (await api.get(second)).status == 200
-    await until_shown(api, second, first)
+    await wait_until_listed(api, second, first)
 
 
 @pytest.mark.parametrize("lag_max_s", [1.0])
 async def test_a_standby_that_is_too_far_behind_is_not_used(api: Api, pair: StandbyPair) -> None:
     with capture_logs() as lines:
         first = await create(api)
-        await until_used(api)
-        await until_shown(api, first)
-        async with paused(pair):
+        await wait_until_used(api)
+        await wait_until_listed(api, first)
+        async with pause_replay(pair):
             second = await create(api)
             await wait_until(lambda: is_behind(api, lines), "the standby is too far behind")
-            assert await listed(api) == [second, first]
+            assert await list_payment_ids(api) == [second, first]
             third = await create(api)
-            assert await listed(api) == [third, second, first]
-        await until_used(api)
+            assert await list_payment_ids(api) == [third, second, first]
+        await wait_until_used(api)
 
 
 async def is_behind(api: Api, lines: Sequence[EventDict]) -> bool:
     """Return whether the standby's read period has ended and this was logged."""
-    await listed(api)  # a standby is looked at while there are lists to read
+    await list_payment_ids(api)  # the standby is checked only when lists are read
     reasons = [line["why"] for line in lines if line["event"] == "replica_not_used"]
     is_over = time.monotonic() > api.world.service.read_database._fresh_until
     return is_over and "it is more than 1 s behind" in reasons
@@ -184,48 +184,48 @@ async def is_behind(api: Api, lines: Sequence[EventDict]) -> bool:
 
 async def test_lists_use_the_primary_while_the_standby_is_down(api: Api, pair: StandbyPair) -> None:
     first = await create(api)
-    await until_used(api)
+    await wait_until_used(api)
     pair.standby.stop()
     second = await create(api)
-    assert await listed(api) == [second, first]
+    assert await list_payment_ids(api) == [second, first]
     pair.start_standby()
-    await until_used(api)
+    await wait_until_used(api)
 
 
 async def test_a_list_is_read_from_the_primary_if_the_standby_is_frozen(
     api: Api, proxy: DatabaseProxy
 ) -> None:
     payment = await create(api)
-    await until_used(api)
-    await until_shown(api, payment)
+    await wait_until_used(api)
+    await wait_until_listed(api, payment)
     proxy.freeze()
-    asking = [asyncio.create_task(listed(api)) for _ in range(3)]
+    tasks = [asyncio.create_task(list_payment_ids(api)) for _ in range(3)]
     await proxy.holding()
     api.world.service.read_database._next_check_at = 0.0
-    assert await listed(api) == [payment]  # this one looks at the standby again
-    assert await asyncio.gather(*asking) == [[payment]] * 3
+    assert await list_payment_ids(api) == [payment]  # this read checks the standby again
+    assert await asyncio.gather(*tasks) == [[payment]] * 3
     assert proxy.cancels == 0
 
 
 async def test_pages_read_from_different_servers_have_no_gap(api: Api, pair: StandbyPair) -> None:
     old = [await create(api) for _ in range(2)]
-    await until_used(api)
-    await until_shown(api, *reversed(old))
-    async with paused(pair):
-        young = [await create(api) for _ in range(4)]
+    await wait_until_used(api)
+    await wait_until_listed(api, *reversed(old))
+    async with pause_replay(pair):
+        new = [await create(api) for _ in range(4)]
         read_database = api.world.service.read_database
         read_database._fresh_until, read_database._next_check_at = (
             0.0,
             float("inf"),
         )  # page 1: primary
         page = await api.send("GET", "/v1/payments?limit=2", headers=api.bearer())
-        found = [payment["id"] for payment in page.json["data"]]
+        payment_ids = [payment["id"] for payment in page.json["data"]]
         read_database._next_check_at = 0.0
         while "next_cursor" in page.json:
             query = f"?limit=2&cursor={page.json['next_cursor']}"
             page = await api.send("GET", f"/v1/payments{query}", headers=api.bearer())
-            found += [payment["id"] for payment in page.json["data"]]
-        assert found == [*reversed(young), *reversed(old)]
+            payment_ids += [payment["id"] for payment in page.json["data"]]
+        assert payment_ids == [*reversed(new), *reversed(old)]
 
 
 async def test_a_page_of_sufficiently_old_rows_is_read_from_the_standby(api: Api) -> None:
@@ -243,18 +243,18 @@ async def test_a_payment_read_from_the_standby_after_its_expiry_is_shown_as_expi
     api: Api, pair: StandbyPair
 ) -> None:
     payment = await create(api)
-    await until_used(api)
-    await until_shown(api, payment)
+    await wait_until_used(api)
+    await wait_until_listed(api, payment)
     await api.world.move_clock(3600)
 
-    async def replayed() -> bool:
+    async def is_replayed() -> bool:
         [row] = await api.world.service.read_database.fetch(
             "SELECT clock() > now() + '59 min' AS moved"
         )
         return row["moved"]
 
-    await wait_until(replayed, "the standby has the other clock")
-    async with paused(pair):
+    await wait_until(is_replayed, "the standby has the other clock")
+    async with pause_replay(pair):
         answer = await api.send("GET", "/v1/payments", headers=api.bearer())
         assert [(item["id"], item["status"]) for item in answer.json["data"]] == [
             (payment, "EXPIRED")
@@ -262,69 +262,71 @@ async def test_a_payment_read_from_the_standby_after_its_expiry_is_shown_as_expi
 
 
 async def test_operator_lists_are_read_from_the_standby(api: Api) -> None:
-    await until_used(api)
-    before = reads("replica")
+    await wait_until_used(api)
+    before = count_reads("replica")
     await api.world.perform(ListRefunds())
-    assert reads("replica") == before + 1
+    assert count_reads("replica") == before + 1
 
 
 async def test_replica_connections_are_read_only(api: Api) -> None:
     settings = api.world.service.settings
     promoted = settings.model_copy(update={"database_read_url": settings.database_url})
-    other = ReadDatabase(api.world.database, promoted)
-    assert other._replica is not None
-    [row] = await other._replica.fetch("SHOW default_transaction_read_only")
+    read_database = ReadDatabase(api.world.database, promoted)
+    assert read_database._replica is not None
+    [row] = await read_database._replica.fetch("SHOW default_transaction_read_only")
     assert row["default_transaction_read_only"] == "on"
-    assert await other.fetch("SELECT 1")  # the primary itself will do, as after a promotion
-    assert await other.get_status() == ReplicaStatus(
+    assert await read_database.fetch(
+        "SELECT 1"
+    )  # reads still work if it is a primary, as after a promotion
+    assert await read_database.get_status() == ReplicaStatus(
         is_standby=False, text="it is a primary, not a replica"
     )
-    await other.close()
+    await read_database.close()
 
 
 async def test_the_replica_status_reports_a_standby_and_its_failure(
     api: Api, proxy: DatabaseProxy, database_url: str
 ) -> None:
     read_database = api.world.service.read_database
-    await until_used(api)
-    found = await read_database.get_status()
-    assert found is not None
-    assert (found.is_standby, found.text.partition(",")[0]) == (True, "a standby")
+    await wait_until_used(api)
+    status = await read_database.get_status()
+    assert status is not None
+    assert (status.is_standby, status.text.partition(",")[0]) == (True, "a standby")
     await proxy.stop()
     read_database._replica.drop_connections()  # type: ignore[union-attr]
-    found = await read_database.get_status()
-    assert found is not None
-    assert not found.is_standby
-    assert found.text == (
+    status = await read_database.get_status()
+    assert status is not None
+    assert not status.is_standby
+    assert status.text == (
         "the database cannot be reached: connection refused; lists are read from the primary"
     )
-    alone = api.world.service.settings.model_copy(update={"database_read_url": None})
-    assert await ReadDatabase(api.world.database, alone).get_status() is None
+    without_replica = api.world.service.settings.model_copy(update={"database_read_url": None})
+    assert await ReadDatabase(api.world.database, without_replica).get_status() is None
 
 
-async def until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
-    """Write until the primary's position has moved, because it is flushed after a commit."""
+async def write_until_behind(api: Api, read_database: ReadDatabase) -> ReplicaStatus:
+    """Write until the status is no longer current: the position moves only when WAL is flushed."""
     deadline = time.monotonic() + PATIENCE_S
     while True:
         await create(api)
-        found = await read_database.get_status()
-        assert found is not None
-        if not found.is_current:
-            return found
-        assert time.monotonic() < deadline, found
+        status = await read_database.get_status()
+        assert status is not None
+        if not status.is_current:
+            return status
+        assert time.monotonic() < deadline, status
 
 
 async def test_the_replica_status_reports_that_the_standby_is_too_far_behind(
     api: Api, pair: StandbyPair
 ) -> None:
-    near = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
-    read_database = ReadDatabase(api.world.database, near)
-    await until_used(api)  # or it has not replayed this database's creation
-    async with paused(pair):
-        found = await until_behind(api, read_database)
+    strict_settings = api.world.service.settings.model_copy(update={"database_read_lag_max_s": 0.2})
+    read_database = ReadDatabase(api.world.database, strict_settings)
+    await wait_until_used(api)  # otherwise the standby may not have this database yet
+    async with pause_replay(pair):
+        status = await write_until_behind(api, read_database)
     await read_database.close()
-    assert found.is_standby
-    assert found.text.startswith("a standby that is more than 0.2 s behind, ")
+    assert status.is_standby
+    assert status.text.startswith("a standby that is more than 0.2 s behind, ")
 
 
 async def test_a_server_that_is_not_a_replica_of_this_database_is_never_used(
@@ -332,8 +334,8 @@ async def test_a_server_that_is_not_a_replica_of_this_database_is_never_used(
 ) -> None:
     settings = api.world.service.settings
     for url in (server_url, at_database(pair.standby.url(), "postgres") + _PLAIN):
-        wrong = settings.model_copy(update={"database_read_url": url})
-        service = await open_service(wrong, {})
+        wrong_settings = settings.model_copy(update={"database_read_url": url})
+        service = await open_service(wrong_settings, {})
         with capture_logs() as lines:
             [row] = await service.read_database.fetch("SELECT current_database() AS name")
         assert row["name"] in settings.database_url
@@ -351,7 +353,7 @@ async def test_a_url_with_standby_and_primary_connects_to_the_primary(
     pair: StandbyPair, database_url: str
 ) -> None:
     standby = pair.standby.url().rpartition("@")[2].partition("/")[0]
-    login, _, rest = database_url.rpartition("@")
-    connection = await connect(f"{login}@{standby},{rest}")
+    login, _, hosts = database_url.rpartition("@")
+    connection = await connect(f"{login}@{standby},{hosts}")
     assert not await connection.fetchval("SELECT pg_is_in_recovery()")
     await connection.close()

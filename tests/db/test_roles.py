@@ -33,9 +33,9 @@ ROOT = Path(__file__).parents[2]
 PACKAGE = ROOT / "payintent"
 MIGRATING = {
     f"db.migrations_runner.{name}" for name in ("_migrate", "_upgrade", "_apply", "_record")
-}  # the owner's
-#: Only operators do these, and a worker is nobody's terminal.
-NOT_THE_WORKERS = re.compile(
+}  # run by the owner
+#: Modules that run only in the API or in a terminal.
+NOT_IN_WORKERS = re.compile(
     r"(app|checkout|cli|configuration|console|operators|overview|payment_links|portal)\b"
     r"|merchants\.(access|activation|call_log|limits|provisioning)$|payment_history\.timeline$"
     r"|.*(operations|routes)$"
@@ -45,16 +45,16 @@ NOT_THE_WORKERS = re.compile(
 
 @pytest.fixture(scope="module")
 def roles() -> Iterator[dict[str, str]]:
-    """The URLs of a database for each role. Tests leave nothing in it."""
+    """The URL of a database for each role. Tests must not leave data in it."""
     with asyncio.Runner() as runner:
         stack = AsyncExitStack()
-        made = database_with_roles(os.environ["TESTS_POSTGRES_URL"])
-        yield runner.run(stack.enter_async_context(made))
+        opening = database_with_roles(os.environ["TESTS_POSTGRES_URL"])
+        yield runner.run(stack.enter_async_context(opening))
         runner.run(stack.aclose())
 
 
 @cache
-def _run_by_roles() -> list[sql_statements.Statement]:
+def _list_role_statements() -> list[sql_statements.Statement]:
     return [
         statement
         for statement in sql_statements.statements()
@@ -62,33 +62,35 @@ def _run_by_roles() -> list[sql_statements.Statement]:
     ]
 
 
-async def _refused(url: str) -> dict[str, str]:
-    """Let a role plan every statement, which checks its permissions; return the denied ones."""
+async def _get_denied_statements(url: str) -> dict[str, str]:
+    """Plan every statement as a role, which checks its permissions; return the denials."""
     connection = await asyncpg.connect(url)
-    refused = {}
+    denied = {}
     try:
-        ours = _run_by_roles()
-        temporary = [our for our in ours if "TEMPORARY TABLE" in our.query]
-        for item in [*temporary, *(item for item in ours if item not in temporary)]:
+        all_statements = _list_role_statements()
+        temporary = [
+            statement for statement in all_statements if "TEMPORARY TABLE" in statement.query
+        ]
+        for item in [*temporary, *(item for item in all_statements if item not in temporary)]:
             try:
-                await _planned(connection, item)
+                await _plan(connection, item)
             except (asyncpg.InsufficientPrivilegeError, asyncpg.UndefinedTableError) as error:
-                refused[item.function] = str(error)
+                denied[item.function] = str(error)
     finally:
         await connection.close()
-    return refused
+    return denied
 
 
-async def _planned(connection: asyncpg.Connection, statement: sql_statements.Statement) -> None:
+async def _plan(connection: asyncpg.Connection, statement: sql_statements.Statement) -> None:
     if "TEMPORARY TABLE" in statement.query:
         await connection.execute(statement.query.replace("ON COMMIT DROP", ""))
     elif re.match(r"\s*(SELECT|INSERT|UPDATE|DELETE|WITH)\b", statement.query):
         await connection.execute(f"PREPARE statement AS {statement.query}")
         numbers = [int(item) for item in re.findall(r"\$(\d+)", statement.query)]
-        nothing = ", ".join(["NULL"] * max(numbers, default=0))
+        null_arguments = ", ".join(["NULL"] * max(numbers, default=0))
         try:
             await connection.execute(
-                f"EXPLAIN EXECUTE statement{f'({nothing})' if nothing else ''}"
+                f"EXPLAIN EXECUTE statement{f'({null_arguments})' if null_arguments else ''}"
             )
         finally:
             await connection.execute("DEALLOCATE statement")
@@ -99,9 +101,9 @@ async def _planned(connection: asyncpg.Connection, statement: sql_statements.Sta
 
 async def test_the_roles_and_database_can_be_created_without_a_superuser() -> None:
     server, name = os.environ["TESTS_POSTGRES_URL"], f"made_{uuid4().hex[:8]}"
-    maker = f"{name}_maker"
-    await run(server, f"CREATE ROLE {maker} LOGIN CREATEROLE CREATEDB PASSWORD '{PASSWORD}'")
-    connection = await asyncpg.connect(url_of(maker, server, "postgres"))
+    creator = f"{name}_maker"
+    await run(server, f"CREATE ROLE {creator} LOGIN CREATEROLE CREATEDB PASSWORD '{PASSWORD}'")
+    connection = await asyncpg.connect(url_of(creator, server, "postgres"))
     try:
         for statement in making_roles():
             await connection.execute(statement.replace("payintent", name))
@@ -109,32 +111,32 @@ async def test_the_roles_and_database_can_be_created_without_a_superuser() -> No
         assert await connection.fetchval(owner, name) == f"{name}_migrate"
     finally:
         await connection.close()
-        made = [f"{name}_{item}" for item in ("migrate", "api", "worker", "read")]
+        role_names = [f"{name}_{item}" for item in ("migrate", "api", "worker", "read")]
         await run(server, f"DROP DATABASE IF EXISTS {name}")
-        await run(server, f"DROP ROLE IF EXISTS {', '.join(made)}")
-        await run(server, f"DROP ROLE {maker}")
+        await run(server, f"DROP ROLE IF EXISTS {', '.join(role_names)}")
+        await run(server, f"DROP ROLE {creator}")
 
 
 async def test_the_api_role_may_run_every_statement_of_the_service(roles: dict[str, str]) -> None:
-    assert len(_run_by_roles()) > 200
-    assert await _refused(roles["payintent_api"]) == {}
+    assert len(_list_role_statements()) > 200
+    assert await _get_denied_statements(roles["payintent_api"]) == {}
 
 
 async def test_the_worker_role_is_denied_only_statements_that_no_worker_runs(
     roles: dict[str, str],
 ) -> None:
-    refused = set(await _refused(roles["payintent_worker"]))
+    denied = set(await _get_denied_statements(roles["payintent_worker"]))
     assert {
         "operators.audit_store.add",
         "merchants.store.add",
         "operators.tokens_store.add",
-    } <= refused
-    uses = {function: _workers_uses(function) for function in refused}
+    } <= denied
+    uses = {function: _find_worker_uses(function) for function in denied}
     assert {function: modules for function, modules in uses.items() if modules} == {}
 
 
-def _workers_uses(function: str) -> set[str]:
-    """Return the modules that call a store's function, except those that no worker runs."""
+def _find_worker_uses(function: str) -> set[str]:
+    """Return the modules that call a store's function and run in a worker."""
     module, _, name = function.rpartition(".")
     path = PACKAGE.joinpath(*module.split(".")).with_suffix(".py")
     callers = {
@@ -148,7 +150,7 @@ def _workers_uses(function: str) -> set[str]:
         for user, names in _imported_names().items()
         if user != module and any(f"{module}.{n}" in names for n in {name, *callers})
     }
-    return {user for user in uses if not NOT_THE_WORKERS.match(user)}
+    return {user for user in uses if not NOT_IN_WORKERS.match(user)}
 
 
 @cache
@@ -197,16 +199,15 @@ async def test_no_runtime_role_can_change_the_audit_log(roles: dict[str, str], r
     connection = await asyncpg.connect(roles[role])
     try:
         await connection.execute("SET default_transaction_read_only = off")
-        with suppress(
-            asyncpg.InsufficientPrivilegeError
-        ):  # whoever has a right to it is but warned
+        # If the role has some of these privileges, PostgreSQL only warns.
+        with suppress(asyncpg.InsufficientPrivilegeError):
             await connection.execute(f"GRANT ALL ON audit TO {role}")
-        done = []
+        successful_attacks = []
         for attack in ATTACKS:
             with suppress(asyncpg.InsufficientPrivilegeError):
                 await connection.execute(attack)
-                done.append(attack)
-        assert done == []
+                successful_attacks.append(attack)
+        assert successful_attacks == []
     finally:
         await connection.close()
 
@@ -224,28 +225,28 @@ async def test_a_trigger_prevents_the_owner_from_changing_the_audit_log(
 async def test_doctor_warns_if_a_role_can_change_the_audit_log(
     roles: dict[str, str], settings: Settings, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    said = {}
+    outputs = {}
     for role in ("payintent_api", OWNER):
         for sandbox in (False, True):
-            changed = {"database_url": roles[role], "sandbox": sandbox}
-            service = await open_service(settings.model_copy(update=changed))
+            changes = {"database_url": roles[role], "sandbox": sandbox}
+            service = await open_service(settings.model_copy(update=changes))
             try:
                 await doctor._check_privileges(doctor._Report(), service)
             finally:
                 await service.close()
-            said[role, sandbox] = capsys.readouterr().out
-    warned = {where for where, text in said.items() if "WARN" in text}
-    assert all("can change the audit log" in said[where] for where in warned)
-    assert warned == {(OWNER, False)}
+            outputs[role, sandbox] = capsys.readouterr().out
+    warnings = {key for key, text in outputs.items() if "WARN" in text}
+    assert all("can change the audit log" in outputs[key] for key in warnings)
+    assert warnings == {(OWNER, False)}
 
 
 async def test_every_table_is_listed_in_the_grants(roles: dict[str, str]) -> None:
     grants = re.sub(r"--.*", "", statements("grants"))
-    named = set(re.findall(r"\w+", grants))
+    words = set(re.findall(r"\w+", grants))
     connection = await asyncpg.connect(roles[OWNER])
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     await connection.close()
-    assert {row["tablename"] for row in tables} - named == set(), "say who may use it"
+    assert {row["tablename"] for row in tables} - words == set(), "add the table to the grants"
 
 
 async def test_a_new_table_is_immediately_usable_and_can_be_granted_during_operation(
@@ -275,16 +276,16 @@ async def test_the_read_role_cannot_read_secrets_digests_checkouts_or_buyers(
         )
     """
     connection = await asyncpg.connect(roles[OWNER])
-    seen = {row["name"] for row in await connection.fetch(columns)}
+    readable = {row["name"] for row in await connection.fetch(columns)}
     await connection.close()
     private = re.compile(
         r"sealed|digest|pepper|checkout|email|payer|metadata|body|answer|_url$"
         r"|destination|money_case\.subject$|\.(note|reason)$"
     )
-    assert {item for item in seen if private.search(item)} == set()
-    tables = {item.partition(".")[0] for item in seen}
+    assert {item for item in readable if private.search(item)} == set()
+    tables = {item.partition(".")[0] for item in readable}
     assert not tables & {"api_key", "operator_token", "callback_secret", "callback", "checkout"}
-    assert {"payment.status", "audit.who", "money_case.kind"} <= seen
+    assert {"payment.status", "audit.who", "money_case.kind"} <= readable
 
 
 async def test_the_read_role_can_run_the_documented_monitoring_query(

@@ -14,10 +14,10 @@ from tests.support.fakes import captured
 from tests.support.world import World
 
 MIGRATIONS = "\n".join(path.read_text() for path in sorted(FOLDER.glob("*.sql")))
-#: Triggers that refuse nothing: they note when something has changed.
-NOTING = {"merchant_market_changed", "payment_method_market_changed"}
-#: A trigger that refuses under the name of another, for the same reason.
-BORROWING = {"session_token_frozen"}
+#: Triggers that do not reject statements, but record when a row changed.
+RECORDING = {"merchant_market_changed", "payment_method_market_changed"}
+#: A trigger that raises its errors with the name of another trigger.
+SHARING_NAME = {"session_token_frozen"}
 #: A key that the primary key implies. Foreign keys reference it.
 IMPLIED = {"payment_link_slots"}
 
@@ -25,7 +25,7 @@ ADD_ENTRY = """
     INSERT INTO ledger_entry (fact_id, leg, currency, fact, debit, credit, amount)
     VALUES (:payment_id, 'whole', 'USD', {})
 """
-#: What merchants are owed, and a payout of a part of it.
+#: An amount owed to a merchant, and a payout of a part of it.
 ADD_OWED = ADD_ENTRY.replace("leg,", "merchant_id, leg,").replace(
     "'whole'", ":merchant_id, 'whole'"
 )
@@ -57,7 +57,7 @@ ADD_STATEMENT = """
 """
 STATEMENT = ADD_STATEMENT.format(number=1, day=1, opening=0, closing=5) + ";"
 STATEMENT_CLOSE = "INSERT INTO statement_close VALUES (:merchant_id, 'epoch', 'epoch', 5, 6);"
-#: What a payment of each status must have, by the schema's own checks.
+#: Columns that the schema requires if a payment has the status.
 COLUMNS = {
     "PENDING": {},
     "PROCESSING": {},
@@ -85,7 +85,7 @@ class Scene:
     merchant_id: int
 
     async def run(self, query: str) -> None:
-        """Run a statement in which `:name` stands for a value of the scene."""
+        """Run a statement. If it contains `:name`, replace it with the scene's value."""
         for name in ("payment_id", "session_id", "account_id", "method_id", "merchant_id"):
             value = getattr(self, name)
             query = query.replace(
@@ -93,19 +93,19 @@ class Scene:
             )
         await self.connection.execute(query)
 
-    async def broken_by(self, query: str) -> str | None:
+    async def get_violation(self, query: str) -> str | None:
         """Run a statement and roll it back; return the violated constraint."""
         transaction = self.connection.transaction()
         await transaction.start()
         try:
             await self.run(query)
-        except asyncpg.IntegrityConstraintViolationError as refused:
-            return refused.constraint_name
+        except asyncpg.IntegrityConstraintViolationError as error:
+            return error.constraint_name
         finally:
             await transaction.rollback()
         return None
 
-    async def payment_in(self, status: str) -> UUID:
+    async def add_payment_with_status(self, status: str) -> UUID:
         """Insert a payment that already has this status."""
         payment_id, columns = uuid4(), _ALL | COLUMNS[status]
         await self.run(
@@ -139,20 +139,20 @@ async def scene(world: World, raw: asyncpg.Connection) -> Scene:
 
 
 async def test_the_database_allows_only_the_status_transitions_of_the_domain(scene: Scene) -> None:
-    drawn = set()
+    allowed = set()
     for before in PaymentStatus:
-        payment_id = await scene.payment_in(before)
+        payment_id = await scene.add_payment_with_status(before)
         for after in PaymentStatus:
             assignments = ", ".join(
                 f"{name} = {value}" for name, value in (_ALL | COLUMNS[after]).items()
             )
             query = f"UPDATE payment SET status = '{after}', {assignments}"
-            refusal = await scene.broken_by(f"{query} WHERE id = '{payment_id}'")
-            assert refusal in {None, "payment_arrow"}
-            if refusal is None:
-                drawn.add((before, after))
+            violation = await scene.get_violation(f"{query} WHERE id = '{payment_id}'")
+            assert violation in {None, "payment_arrow"}
+            if violation is None:
+                allowed.add((before, after))
     arrows = {(before, arrow.new_status) for (before, _), arrow in TRANSITIONS.items()}
-    assert {pair for pair in drawn if pair[0] is not pair[1]} == {
+    assert {pair for pair in allowed if pair[0] is not pair[1]} == {
         pair for pair in arrows if pair[0] is not pair[1]
     }
     assert len(list(product(PaymentStatus, PaymentStatus))) == 64
@@ -165,7 +165,7 @@ WITHOUT_OTHERS = """
 SESSION = "UPDATE session SET {} WHERE id = :session_id"
 CAPTURE = "UPDATE capture SET {} WHERE payment_id = :payment_id AND credited"
 METHOD = "UPDATE payment_method SET {} WHERE id = :method_id"
-#: The test merchant of the merchant, and a copy of it under its own number.
+#: The test merchant of the scene's merchant.
 TEST_SIDE = """
     INSERT INTO merchant (name, livemode, live_merchant) VALUES ('Test', false, :merchant_id)
 """
@@ -333,7 +333,7 @@ ADD_ENDPOINT_OUTAGE = """
     INSERT INTO endpoint_outage (merchant_id, until, trips, detail)
     VALUES ({}, clock(), {}, 'HTTP 500')
 """
-#: A refund of the merchant's, of a case, or of whatever else is made of these columns.
+#: A refund. The columns determine whether it is for the merchant or a case, and valid.
 ADD_REFUND = """
     INSERT INTO refund (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text,
         currency, amount_minor, reason, status, failure_reason, step, requested_by, approved_by)
@@ -450,7 +450,7 @@ def add_link_use(slot: int = 1, slots: int = 2) -> str:
     return f"INSERT INTO payment_link_use VALUES ({_LINK_ID}, {slot}, {slots}, :payment_id);"
 
 
-BROKEN: list[tuple[str, str]] = [
+VIOLATIONS: list[tuple[str, str]] = [
     ("installation_only_one", "UPDATE installation SET only_one = false"),
     (
         "configuration_version_only_row",
@@ -994,19 +994,24 @@ BROKEN: list[tuple[str, str]] = [
 
 
 async def test_raw_sql_cannot_violate_any_invariant(scene: Scene) -> None:
-    tried = [(constraint, await scene.broken_by(query), query) for constraint, query in BROKEN]
-    assert [item for item in tried if item[0] != item[1]] == []
+    results = [
+        (constraint, await scene.get_violation(query), query) for constraint, query in VIOLATIONS
+    ]
+    assert [item for item in results if item[0] != item[1]] == []
 
 
 def test_every_constraint_named_in_a_migration_is_tested() -> None:
-    named = set(re.findall(r"CONSTRAINT (\w+)\s+(?:CHECK|UNIQUE|FOREIGN)", MIGRATIONS))
-    named |= set(
+    constraints = set(re.findall(r"CONSTRAINT (\w+)\s+(?:CHECK|UNIQUE|FOREIGN)", MIGRATIONS))
+    constraints |= set(
         re.findall(r"CREATE UNIQUE INDEX (?:CONCURRENTLY IF NOT EXISTS )?(\w+)", MIGRATIONS)
     )
-    named |= set(re.findall(r"CREATE TRIGGER (\w+)", MIGRATIONS))
-    named -= set(re.findall(r"DROP INDEX CONCURRENTLY IF EXISTS (\w+)", MIGRATIONS))
-    assert len(named) > 50
-    assert named - {constraint for constraint, _ in BROKEN} == NOTING | BORROWING | IMPLIED
+    constraints |= set(re.findall(r"CREATE TRIGGER (\w+)", MIGRATIONS))
+    constraints -= set(re.findall(r"DROP INDEX CONCURRENTLY IF EXISTS (\w+)", MIGRATIONS))
+    assert len(constraints) > 50
+    assert (
+        constraints - {constraint for constraint, _ in VIOLATIONS}
+        == RECORDING | SHARING_NAME | IMPLIED
+    )
 
 
 async def test_metadata_is_stored_byte_for_byte(world: World) -> None:

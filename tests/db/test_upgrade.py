@@ -22,11 +22,11 @@ from tests.support.fakes import FakeGateway
 from tools.schema import dump
 
 _LAST_BEFORE_1_0 = Path(__file__).with_name("schema_0249.sql").read_text()
-_GONE_TABLES = {
+_REMOVED_TABLES = {
     *("cell", "cell_process", "cell_transfer", "merchant_cell"),
     *("configuration_change", "configuration_copy"),
 }
-_GONE_COLUMNS = {
+_REMOVED_COLUMNS = {
     "installation": {"cell", "id"},
     "configuration_version": {"number", "token", "changed_at"},
     "reconciliation_blocks": {"cell_away"},
@@ -63,7 +63,7 @@ _NEW_COLUMNS: dict[str, dict[str, Any]] = {
     "payment_method": {"label_translations": {}},
     "session": {"label_translations": {}},
 }
-#: The history begins anew, and a new provider changes the version of the configuration.
+#: The upgrade replaces the history, and a new provider changes the configuration version.
 _NOT_COMPARED = {"schema_migration", "configuration_version"}
 
 
@@ -86,8 +86,8 @@ async def _read_rows(connection: asyncpg.Connection) -> dict[str, list[dict[str,
     tables = await connection.fetch("SELECT tablename FROM pg_tables WHERE schemaname = 'public'")
     rows = {}
     for (table,) in tables:
-        found = await connection.fetch(f'SELECT to_jsonb(t) FROM "{table}" t ORDER BY t::text')
-        rows[table] = [json.loads(row[0]) for row in found]
+        records = await connection.fetch(f'SELECT to_jsonb(t) FROM "{table}" t ORDER BY t::text')
+        rows[table] = [json.loads(row[0]) for row in records]
     return rows
 
 
@@ -96,16 +96,16 @@ async def test_the_upgraded_schema_equals_the_schema_of_a_new_database(
 ) -> None:
     names = [migration.name for migration in migrations_runner.list_migrations()]
     assert await migrations_runner.list_pending_migrations(database_url) == names
-    done = await asyncio.gather(*(migrations_runner.migrate(database_url) for _ in range(3)))
-    assert sorted(done) == [[], [], names]
+    results = await asyncio.gather(*(migrations_runner.migrate(database_url) for _ in range(3)))
+    assert sorted(results) == [[], [], names]
     assert await migrations_runner.list_pending_migrations(database_url) == []
     new = databases.take()
     try:
         assert dump(database_url) == dump(new)
-        other = await asyncpg.connect(new)
+        new_connection = await asyncpg.connect(new)
         history = "SELECT number, name, checksum FROM schema_migration ORDER BY number"
-        assert await old.fetch(history) == await other.fetch(history)
-        await other.close()
+        assert await old.fetch(history) == await new_connection.fetch(history)
+        await new_connection.close()
     finally:
         databases.give_back(new)
 
@@ -114,7 +114,7 @@ async def test_every_row_is_preserved(old: asyncpg.Connection, database_url: str
     before = await _read_rows(old)
     await migrations_runner.migrate(database_url)
     after = await _read_rows(old)
-    assert before.keys() - after.keys() == _GONE_TABLES
+    assert before.keys() - after.keys() == _REMOVED_TABLES
     assert after.keys() - before.keys() == _NEW_TABLES
     for table, column, new in (
         ("provider", "name", {"onchain", "test_onchain"}),
@@ -126,9 +126,9 @@ async def test_every_row_is_preserved(old: asyncpg.Connection, database_url: str
     assert {slug: row["enabled"] for slug, row in usdc.items()} == {"ethereum": False, "bsc": False}
     usdc["ethereum"]["enabled"] = True  # bsc has a contract, which may not accept USDC
     for table in after.keys() - _NEW_TABLES - _NOT_COMPARED:
-        gone = _GONE_COLUMNS.get(table, set())
+        removed = _REMOVED_COLUMNS.get(table, set())
         expected = [
-            {name: value for name, value in row.items() if name not in gone}
+            {name: value for name, value in row.items() if name not in removed}
             | _NEW_COLUMNS.get(table, {})
             for row in before[table]
         ]

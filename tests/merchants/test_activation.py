@@ -41,7 +41,7 @@ def _request(merchant_id: int, *currencies: str) -> RequestActivation:
     )
 
 
-async def _step(stage: Stage, step: ActivationAction) -> Any:
+async def _perform_step(stage: Stage, step: ActivationAction) -> Any:
     merchant_id = stage.known["merchant"]
     if step is ActivationAction.REQUEST:
         return await stage.perform(_request(merchant_id))
@@ -54,7 +54,7 @@ async def _create(api: Api, key: str, currency: str = "THB") -> Answer:
     return await api.send("POST", "/v1/payments", json=body, headers=headers)
 
 
-async def _quotes(api: Api, created: Answer) -> list[Any]:
+async def _get_quotes(api: Api, created: Answer) -> list[Any]:
     path = f"/v1/checkout/{created.json['checkout_id']}/quotes?country=TH"
     return (await api.send("GET", path)).json["quotes"]
 
@@ -62,54 +62,54 @@ async def _quotes(api: Api, created: Answer) -> list[Any]:
 async def test_a_merchant_is_activated_suspended_and_resumed(stage: Stage, api: Api) -> None:
     key = stage.known["api_key"]
 
-    async def refused_as(state: str) -> None:
+    async def assert_refused(state: str) -> None:
         answer = await _create(api, key)
         assert refusal(answer) == (422, "UNPROCESSABLE")
         assert answer.json["message"] == f"this merchant does not accept payments: it is {state}"
 
-    await refused_as("NEW")
-    file = await _step(stage, ActivationAction.REQUEST)
+    await assert_refused("NEW")
+    file = await _perform_step(stage, ActivationAction.REQUEST)
     assert (file.activation, file.contract, file.kyc) == (
         *("REQUESTED", "archive/contracts/7", "archive/kyc/7"),
     )
     assert (file.requested_countries, file.countries) == (["TH", "JP"], None)
-    await refused_as("REQUESTED")
+    await assert_refused("REQUESTED")
 
-    file = await _step(stage, ActivationAction.APPLY)
+    file = await _perform_step(stage, ActivationAction.APPLY)
     assert (file.activation, file.countries, file.currencies) == (
         *("APPLIED", ["TH", "JP"], ["THB"]),
     )
     trial = await _create(api, key)
     assert trial.status == 201
-    assert [quote["label"] for quote in await _quotes(api, trial)] == ["Card"]
-    # Only what was asked for, though the method could take more.
+    assert [quote["label"] for quote in await _get_quotes(api, trial)] == ["Card"]
+    # The market is limited to the request even if the method supports more.
     assert refusal(await _create(api, key, "JPY")) == (422, "UNSUPPORTED_CURRENCY")
 
-    assert (await _step(stage, ActivationAction.VALIDATE)).activation == "VALIDATED"
+    assert (await _perform_step(stage, ActivationAction.VALIDATE)).activation == "VALIDATED"
     assert (await _create(api, key)).status == 201
-    file = await _step(stage, ActivationAction.ACTIVATE)
+    file = await _perform_step(stage, ActivationAction.ACTIVATE)
     assert (file.activation, file.activated_at is not None) == ("ACTIVE", True)
-    running = await _create(api, key)
-    assert running.status == 201
+    created = await _create(api, key)
+    assert created.status == 201
 
-    assert (await _step(stage, ActivationAction.SUSPEND)).activation == "SUSPENDED"
-    await refused_as("SUSPENDED")
-    assert await _quotes(api, running) == []
-    path = f"/v1/checkout/{running.json['checkout_id']}/quotes"
-    chosen = {"payment_method_id": stage.known["method"], "country": "TH"}
-    assert refusal(await api.send("POST", path, json=chosen)) == (422, "PG_NOT_AVAILABLE")
-    seen = f"/v1/payments/{running.json['id']}"
-    assert (await api.send("GET", seen, headers=api.bearer(key))).status == 200
+    assert (await _perform_step(stage, ActivationAction.SUSPEND)).activation == "SUSPENDED"
+    await assert_refused("SUSPENDED")
+    assert await _get_quotes(api, created) == []
+    path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
+    selection = {"payment_method_id": stage.known["method"], "country": "TH"}
+    assert refusal(await api.send("POST", path, json=selection)) == (422, "PG_NOT_AVAILABLE")
+    payment_path = f"/v1/payments/{created.json['id']}"
+    assert (await api.send("GET", payment_path, headers=api.bearer(key))).status == 200
 
-    after = await _step(stage, ActivationAction.RESUME)
-    assert (after.activation, after.activated_at) == ("ACTIVE", file.activated_at)
-    assert (await api.send("POST", path, json=chosen)).status == 200
+    resumed = await _perform_step(stage, ActivationAction.RESUME)
+    assert (resumed.activation, resumed.activated_at) == ("ACTIVE", file.activated_at)
+    assert (await api.send("POST", path, json=selection)).status == 200
 
 
 async def test_a_merchant_that_was_never_active_resumes_as_applied(stage: Stage) -> None:
     for step in ("request", "apply", "validate", "suspend"):
-        await _step(stage, ActivationAction(step))
-    resumed = await _step(stage, ActivationAction.RESUME)
+        await _perform_step(stage, ActivationAction(step))
+    resumed = await _perform_step(stage, ActivationAction.RESUME)
     assert (resumed.activation, resumed.activated_at) == ("APPLIED", None)
 
 
@@ -118,10 +118,10 @@ async def test_an_active_merchant_can_extend_its_market_without_interruption(
 ) -> None:
     key = stage.known["api_key"]
     for step in ("request", "apply", "validate", "activate"):
-        await _step(stage, ActivationAction(step))
+        await _perform_step(stage, ActivationAction(step))
     merchant_id = stage.known["merchant"]
-    more = await stage.perform(_request(merchant_id, "THB", "JPY"))
-    assert (more.activation, more.currencies) == ("ACTIVE", ["THB"])
+    requested = await stage.perform(_request(merchant_id, "THB", "JPY"))
+    assert (requested.activation, requested.currencies) == ("ACTIVE", ["THB"])
     assert refusal(await _create(api, key, "JPY")) == (422, "UNSUPPORTED_CURRENCY")
     applied = await stage.perform(ApplyActivation(merchant_id=merchant_id))
     assert (applied.activation, applied.currencies) == ("ACTIVE", ["THB", "JPY"])
@@ -129,35 +129,35 @@ async def test_an_active_merchant_can_extend_its_market_without_interruption(
 
 
 async def test_a_request_can_be_corrected_until_it_is_applied(stage: Stage) -> None:
-    await _step(stage, ActivationAction.REQUEST)
-    again = await stage.perform(_request(stage.known["merchant"], "JPY"))
-    assert (again.activation, again.requested_currencies) == ("REQUESTED", ["JPY"])
+    await _perform_step(stage, ActivationAction.REQUEST)
+    corrected = await stage.perform(_request(stage.known["merchant"], "JPY"))
+    assert (corrected.activation, corrected.requested_currencies) == ("REQUESTED", ["JPY"])
 
 
 @pytest.mark.parametrize("state", list(ActivationStatus))
 async def test_no_activation_step_can_be_skipped_or_repeated(
     stage: Stage, state: ActivationStatus
 ) -> None:
-    """In each state, transitions that the table forbids are rejected and change nothing."""
+    """If the table forbids a transition, it is rejected and changes nothing."""
     merchant_id = stage.known["merchant"]
-    for step in _WAY[state]:
-        await _step(stage, step)
+    for step in _STEPS_TO[state]:
+        await _perform_step(stage, step)
     for step in ActivationAction:
         if (state, step) in TRANSITIONS:
             continue
         with pytest.raises(
             RefusedError, match=f"cannot {step} a merchant that is {state}"
-        ) as refused:
-            await _step(stage, step)
-        assert refused.value.code is ErrorCode.CONFLICT
+        ) as error:
+            await _perform_step(stage, step)
+        assert error.value.code is ErrorCode.CONFLICT
     file = await stage.perform(ShowActivation(merchant_id=merchant_id))
     assert file.activation == state
 
 
-_ALONG = [
+_STEP_ORDER = [
     ActivationAction(step) for step in ("request", "apply", "validate", "activate", "suspend")
 ]
-_WAY = {state: _ALONG[:number] for number, state in enumerate(ActivationStatus)}
+_STEPS_TO = {state: _STEP_ORDER[:number] for number, state in enumerate(ActivationStatus)}
 
 
 def test_the_transition_table_contains_every_status_and_action() -> None:
@@ -168,9 +168,9 @@ def test_the_transition_table_contains_every_status_and_action() -> None:
 
 async def test_a_sandbox_merchant_has_no_activation_request_to_apply(stage: Stage) -> None:
     sandbox = stage.known["old_merchant"]
-    with pytest.raises(RefusedError, match="has not requested a market") as refused:
+    with pytest.raises(RefusedError, match="has not requested a market") as error:
         await stage.perform(ApplyActivation(merchant_id=sandbox))
-    assert refused.value.code is ErrorCode.CONFLICT
+    assert error.value.code is ErrorCode.CONFLICT
 
 
 async def test_payment_methods_can_be_added_before_activation(stage: Stage) -> None:

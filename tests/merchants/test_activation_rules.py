@@ -12,7 +12,7 @@ from payintent.merchants.model import (
     require_accepting_payments,
 )
 
-# From | Step | To. One that was active before comes back as ACTIVE.
+# From | Step | To. If the merchant was active before, it resumes as ACTIVE.
 SPECIFIED = """
 NEW       | request  | REQUESTED
 REQUESTED | request  | REQUESTED
@@ -39,8 +39,10 @@ def test_statuses_actions_and_transitions_match_the_specification() -> None:
         *("NEW", "REQUESTED", "APPLIED", "VALIDATED", "ACTIVE", "SUSPENDED")
     }
     assert {item.value for item in ActivationAction} == {step for _, step in EXPECTED}
-    known = {(now.value, step.value): to.value for (now, step), to in TRANSITIONS.items()}
-    assert known == EXPECTED
+    transitions = {
+        (before.value, step.value): after.value for (before, step), after in TRANSITIONS.items()
+    }
+    assert transitions == EXPECTED
 
 
 @pytest.mark.parametrize("was_active", [False, True])
@@ -51,11 +53,11 @@ def test_each_action_in_each_status_has_the_specified_result(
 ) -> None:
     expected = EXPECTED.get((now.value, step.value))
     if expected is None:
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RefusedError) as error:
             next_activation_status(now, step, was_active=was_active)
-        assert refused.value.code is ErrorCode.CONFLICT
-        assert now.value in refused.value.message
-        assert step.value in refused.value.message
+        assert error.value.code is ErrorCode.CONFLICT
+        assert now.value in error.value.message
+        assert step.value in error.value.message
         return
     if step is ActivationAction.RESUME and was_active:
         expected = "ACTIVE"
@@ -69,17 +71,17 @@ def test_payments_are_accepted_once_the_market_is_applied(now: ActivationStatus)
     if serves:
         require_accepting_payments(now)
         return
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as error:
         require_accepting_payments(now)
-    assert refused.value.code is ErrorCode.UNPROCESSABLE
-    assert now.value in refused.value.message
+    assert error.value.code is ErrorCode.UNPROCESSABLE
+    assert now.value in error.value.message
 
 
 def test_a_merchant_cannot_become_active_before_validation() -> None:
-    """Follow all paths from NEW: ACTIVE is first reached through VALIDATED, without shortcuts."""
-    reached, ways = {ActivationStatus.NEW}, [ActivationStatus.NEW]
-    while ways:
-        now = ways.pop()
+    """Follow all paths from NEW. ACTIVE can be reached only from VALIDATED."""
+    reached, unvisited = {ActivationStatus.NEW}, [ActivationStatus.NEW]
+    while unvisited:
+        now = unvisited.pop()
         for step in ActivationAction:
             if (now, step) not in TRANSITIONS:
                 continue
@@ -90,5 +92,5 @@ def test_a_merchant_cannot_become_active_before_validation() -> None:
             }
             if after not in reached:
                 reached.add(after)
-                ways.append(after)
+                unvisited.append(after)
     assert reached == set(ActivationStatus)

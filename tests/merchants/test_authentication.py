@@ -18,16 +18,16 @@ _UNKNOWN = "pay_" + "0" * 22
 
 
 async def _create_with(api: Api, headers: dict[str, str]) -> tuple[int, str]:
-    known = {"Idempotency-Key": str(uuid4())}
-    answer = await api.send("POST", "/v1/payments", json=BODY, headers=known | headers)
+    defaults = {"Idempotency-Key": str(uuid4())}
+    answer = await api.send("POST", "/v1/payments", json=BODY, headers=defaults | headers)
     return (201, "") if answer.status == 201 else refusal(answer)
 
 
 async def test_merchant_routes_return_401_without_a_valid_key(api: Api) -> None:
     key = api.world.api_key
     last = "0" if key[-1] != "0" else "1"
-    another = "A" if key[20] != "A" else "B"
-    bad = {
+    replacement = "A" if key[20] != "A" else "B"
+    invalid_headers = {
         "none": {},
         "empty": {"Authorization": ""},
         "no scheme": {"Authorization": key},
@@ -40,7 +40,7 @@ async def test_merchant_routes_return_401_without_a_valid_key(api: Api) -> None:
         "cut": {"Authorization": f"Bearer {key[:-1]}"},
         "longer": {"Authorization": f"Bearer {key}0"},
         "checksum": {"Authorization": f"Bearer {key[:-1]}{last}"},
-        "mistyped": {"Authorization": f"Bearer {key[:20]}{another}{key[21:]}"},
+        "mistyped": {"Authorization": f"Bearer {key[:20]}{replacement}{key[21:]}"},
         "test key": {"Authorization": f"Bearer {key.replace('sk_live_', 'sk_test_')}"},
         "test key of good form": {
             "Authorization": f"Bearer {api_key.make_api_key('sk_test', 'A' * 8, 'A' * 43).text}"
@@ -50,7 +50,7 @@ async def test_merchant_routes_return_401_without_a_valid_key(api: Api) -> None:
         "bytes": {"Authorization": "Bearer \u00e9\u00ff"},
     }
     payment_id = (await api.create()).json["id"]
-    for name, headers in bad.items():
+    for name, headers in invalid_headers.items():
         assert await _create_with(api, headers) == _UNAUTHORIZED, name
         for method, path in (
             ("GET", f"/v1/payments/{payment_id}"),
@@ -73,7 +73,7 @@ async def test_each_401_response_has_a_www_authenticate_header(api: Api, operato
     for client, method, path in (
         *((api, method, path) for method, path in (("POST", "/v1/payments"), ("GET", "/v1/cases"))),
         (api, "GET", "/v1/events"),
-        (api, "POST", callback),  # which is not signed
+        (api, "POST", callback),  # without a signature
         (operator, "GET", "/operator/tax/list"),
         (operator, "POST", "/operator/tax/set"),
         (operator, "POST", "/sign-in"),
@@ -83,8 +83,8 @@ async def test_each_401_response_has_a_www_authenticate_header(api: Api, operato
             method, path, headers=headers | {"Origin": operator.base}, **form
         )
         assert (answer.status, answer.headers.getall("WWW-Authenticate")) == (401, ["Bearer"]), path
-    good = await api.send("GET", "/v1/cases", headers=api.bearer())
-    assert "WWW-Authenticate" not in good.headers
+    authenticated = await api.send("GET", "/v1/cases", headers=api.bearer())
+    assert "WWW-Authenticate" not in authenticated.headers
 
 
 async def test_an_api_key_in_the_query_is_not_accepted(api: Api) -> None:
@@ -106,11 +106,11 @@ async def test_an_operator_token_is_not_accepted_as_a_merchant_key(api: Api) -> 
 
 
 async def test_every_key_of_a_merchant_works_until_it_is_revoked(api: Api) -> None:
-    issued = IssueApiKey(merchant_id=api.world.merchant_id, name="second")
-    second = (await api.world.perform(issued)).api_key
+    issue = IssueApiKey(merchant_id=api.world.merchant_id, name="second")
+    second = (await api.world.perform(issue)).api_key
     payment_id = (await api.create()).json["id"]
-    got = await api.send("GET", f"/v1/payments/{payment_id}", headers=api.bearer(second))
-    assert got.status == 200
+    response = await api.send("GET", f"/v1/payments/{payment_id}", headers=api.bearer(second))
+    assert response.status == 200
     await api.world.perform(RevokeApiKey(public_id=second.split("_")[2]))
     assert await _create_with(api, api.bearer(second)) == _UNAUTHORIZED
     assert await _create_with(api, api.bearer()) == (201, "")
@@ -122,13 +122,13 @@ async def test_a_digest_is_compared_in_constant_time() -> None:
 
 
 async def test_a_payment_of_another_merchant_is_forbidden_and_unchanged(api: Api) -> None:
-    other = await api.world.add_merchant()
+    other_merchant = await api.world.add_merchant()
     payment_id = (await api.create()).json["id"]
-    theirs = api.bearer(other.api_key)
-    got = await api.send("GET", f"/v1/payments/{payment_id}", headers=theirs)
-    assert refusal(got) == (403, "FORBIDDEN")
+    headers = api.bearer(other_merchant.api_key)
+    response = await api.send("GET", f"/v1/payments/{payment_id}", headers=headers)
+    assert refusal(response) == (403, "FORBIDDEN")
     path = f"/v1/payments/{payment_id}/cancel"
-    assert refusal(await api.send("POST", path, headers=theirs)) == (403, "FORBIDDEN")
+    assert refusal(await api.send("POST", path, headers=headers)) == (403, "FORBIDDEN")
     assert (await api.get(payment_id)).json["status"] == "PENDING"
 
 
@@ -153,7 +153,7 @@ async def test_unknown_and_invalid_payment_ids_are_not_found(api: Api) -> None:
         assert refusal(answer) == (404, "NOT_FOUND"), payment_id
 
 
-class TestWithKeysKeptForAWhile:
+class TestWithCachedKeys:
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
         return settings.model_copy(update={"api_key_cache_s": 0.3})
@@ -161,9 +161,9 @@ class TestWithKeysKeptForAWhile:
     async def test_a_revocation_takes_effect_when_the_cached_key_expires(self, api: Api) -> None:
         assert await _create_with(api, api.bearer()) == (201, "")
         await api.world.perform(RevokeApiKey(public_id=api.world.api_key.split("_")[2]))
-        told = [await _create_with(api, api.bearer())]
-        while told[-1] != _UNAUTHORIZED:
-            assert len(told) < 5_000
-            told.append(await _create_with(api, api.bearer()))
-        assert set(told[:-1]) <= {(201, "")}
+        results = [await _create_with(api, api.bearer())]
+        while results[-1] != _UNAUTHORIZED:
+            assert len(results) < 5_000
+            results.append(await _create_with(api, api.bearer()))
+        assert set(results[:-1]) <= {(201, "")}
         assert await _create_with(api, api.bearer()) == _UNAUTHORIZED

@@ -12,7 +12,7 @@ from tests.support.world import World
 HTTP = HOOKS.replace("https://", "http://")
 
 
-async def refused(stage: Stage, operation: Any) -> None:
+async def assert_refused(stage: Stage, operation: Any) -> None:
     with pytest.raises(RefusedError, match="callback_url must be https") as refusal:
         await stage.service.run_operation(operation, ADA)
     assert refusal.value.code is ErrorCode.BAD_REQUEST
@@ -23,8 +23,8 @@ async def test_an_http_callback_url_is_refused_unless_the_operator_allows_it(
     stage: Stage, url: str
 ) -> None:
     merchant_id = stage.known["merchant"]
-    await refused(stage, CreateMerchant(name="Third", callback_url=url))
-    await refused(stage, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
+    await assert_refused(stage, CreateMerchant(name="Third", callback_url=url))
+    await assert_refused(stage, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
     created = await stage.perform(CreateMerchant(name="3rd", callback_url=url, allow_http=True))
     moved = SetCallbackUrl(merchant_id=merchant_id, callback_url=url, allow_http=True)
     changed = await stage.perform(moved)
@@ -34,14 +34,14 @@ async def test_an_http_callback_url_is_refused_unless_the_operator_allows_it(
 
 
 async def test_the_http_exemption_of_a_merchant_remains_until_it_is_revoked(stage: Stage) -> None:
-    known: dict[str, Any] = {"merchant_id": stage.known["merchant"]}
-    await stage.perform(SetCallbackUrl(**known, callback_url=HTTP, allow_http=True))
-    assert (await stage.perform(SetCallbackUrl(**known, callback_url=HOOKS))).allow_http
-    assert (await stage.perform(SetCallbackUrl(**known, callback_url=HTTP))).callback_url == HTTP
-    await refused(stage, SetCallbackUrl(**known, callback_url=HTTP, allow_http=False))
-    strict = await stage.perform(SetCallbackUrl(**known, callback_url=HOOKS, allow_http=False))
+    merchant: dict[str, Any] = {"merchant_id": stage.known["merchant"]}
+    await stage.perform(SetCallbackUrl(**merchant, callback_url=HTTP, allow_http=True))
+    assert (await stage.perform(SetCallbackUrl(**merchant, callback_url=HOOKS))).allow_http
+    assert (await stage.perform(SetCallbackUrl(**merchant, callback_url=HTTP))).callback_url == HTTP
+    await assert_refused(stage, SetCallbackUrl(**merchant, callback_url=HTTP, allow_http=False))
+    strict = await stage.perform(SetCallbackUrl(**merchant, callback_url=HOOKS, allow_http=False))
     assert not strict.allow_http
-    await refused(stage, SetCallbackUrl(**known, callback_url=HTTP))
+    await assert_refused(stage, SetCallbackUrl(**merchant, callback_url=HTTP))
 
 
 async def test_http_callback_urls_need_no_exemption_in_the_sandbox(world: World) -> None:

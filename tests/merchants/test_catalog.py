@@ -37,7 +37,7 @@ _viewers = st.sampled_from([None, "TH", "DE", "KR", "ZZ"])
 def test_the_catalog_matches_the_model(
     market: Market, methods: tuple[Market, ...], restricted: frozenset[str], viewer: str | None
 ) -> None:
-    wanted: dict[str, set[str]] = {}
+    expected: dict[str, set[str]] = {}
     for country, code in product(COUNTRIES, CURRENCIES):
         if (
             code in COUNTRIES[country]
@@ -50,11 +50,11 @@ def test_the_catalog_matches_the_model(
             )
             and not (CURRENCIES[code].is_crypto and (country in restricted or viewer in restricted))
         ):
-            wanted.setdefault(country, set()).add(code)
-    listed = list_payable_countries(market, methods, Restrictions(crypto=restricted), viewer)
-    assert {country: set(codes) for country, codes in listed} == wanted
-    assert [country for country, _ in listed] == sorted(wanted, key=COUNTRY_NAMES.__getitem__)
-    for country, codes in listed:
+            expected.setdefault(country, set()).add(code)
+    catalog = list_payable_countries(market, methods, Restrictions(crypto=restricted), viewer)
+    assert {country: set(codes) for country, codes in catalog} == expected
+    assert [country for country, _ in catalog] == sorted(expected, key=COUNTRY_NAMES.__getitem__)
+    for country, codes in catalog:
         assert codes == [code for code in COUNTRIES[country] if code in codes]
     unrestricted = list_payable_countries(market, methods, _FREE, None)
     assert payable_currencies(market, methods) == {
@@ -65,7 +65,7 @@ def test_the_catalog_matches_the_model(
 @settings(max_examples=60, deadline=None)
 @given(
     market=_markets,
-    reached=_methods,
+    markets=_methods,
     restricted=_restricted,
     viewer=_viewers,
     country=st.sampled_from(["GL", "TH", "US", "DE"]),
@@ -73,28 +73,32 @@ def test_the_catalog_matches_the_model(
 )
 def test_catalog_and_quotes_offer_the_same_currencies(
     market: Market,
-    reached: tuple[Market, ...],
+    markets: tuple[Market, ...],
     restricted: frozenset[str],
     viewer: str | None,
     country: str,
     currency: str,
 ) -> None:
     restrictions = Restrictions(crypto=restricted)
-    listed = dict(list_payable_countries(market, reached, restrictions, viewer)).get(country, [])
-    methods = [a_method(currencies=item.currencies, countries=item.countries) for item in reached]
-    place = QuoteCountry(country, "query", crypto=restrictions.allows_crypto(country, viewer))
+    catalog_currencies = dict(list_payable_countries(market, markets, restrictions, viewer)).get(
+        country, []
+    )
+    methods = [a_method(currencies=item.currencies, countries=item.countries) for item in markets]
+    quote_country = QuoteCountry(
+        country, "query", crypto=restrictions.allows_crypto(country, viewer)
+    )
     payment = a_payment(currency=currency, include_pegged_assets=False)
     merchant = a_merchant(market=market)
-    found = make_quotes(payment, merchant, methods, place, None, {})
-    offered: set[Any] = {offer.price.currency for offer in found}
-    assert offered == ({currency} & set(listed))
+    quotes = make_quotes(payment, merchant, methods, quote_country, None, {})
+    offered: set[Any] = {offer.price.currency for offer in quotes}
+    assert offered == ({currency} & set(catalog_currencies))
 
 
 def test_an_unrestricted_method_offers_every_country_of_section_2_5() -> None:
     everything = (Market(None, tuple(CURRENCIES)),)
-    listed = list_payable_countries(_EVERYWHERE, everything, _FREE, None)
-    assert {country: tuple(codes) for country, codes in listed} == COUNTRIES
-    assert len(listed) == 53
+    catalog = list_payable_countries(_EVERYWHERE, everything, _FREE, None)
+    assert {country: tuple(codes) for country, codes in catalog} == COUNTRIES
+    assert len(catalog) == 53
 
 
 def test_the_catalog_is_empty_without_a_usable_method() -> None:
@@ -111,15 +115,15 @@ def test_a_currency_is_not_payable_if_no_country_of_the_method_uses_it() -> None
 def test_the_quote_country_is_in_the_market_of_the_merchant() -> None:
     dollars = a_payment(currency="USD")
     methods = [a_method(), a_method(currencies=("USDT",))]
-    for market, default, wanted in (
+    for market, default, expected in (
         (_EVERYWHERE, "US", ("US", "default")),
-        (Market(("SG", "FR"), None), "US", ("FR", "first")),  # of the specification's table
+        (Market(("SG", "FR"), None), "US", ("FR", "first")),  # from the specification's table
         (Market(("SG", "FR"), None), "SG", ("SG", "default")),
-        (Market(("TH", "SG"), ("USD",)), "TH", ("SG", "first")),  # it takes no tokens in Thailand
+        (Market(("TH", "SG"), ("USD",)), "TH", ("SG", "first")),  # USDT is not in the market
         (Market(("TH", "SG"), ("USD", "USDT")), "TH", ("TH", "default")),
-        (Market(("JP",), ("JPY",)), "US", ("US", "default")),  # nothing can be paid at all
+        (Market(("JP",), ("JPY",)), "US", ("US", "default")),  # no currency is payable
     ):
         merchant = a_merchant(market=market, default_country=default)
         usable = payable(methods, merchant)
-        place = resolve_quote_country(dollars, merchant, usable, None, None, _FREE)
-        assert (place.country, place.source) == wanted, market
+        quote_country = resolve_quote_country(dollars, merchant, usable, None, None, _FREE)
+        assert (quote_country.country, quote_country.source) == expected, market

@@ -28,10 +28,12 @@ _OUT_OF_SERVICE = (422, "UNPROCESSABLE")
 async def test_a_suspended_merchant_accepts_no_payments_until_it_is_resumed(api: Api) -> None:
     created = await api.create()
     await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
-    refused = await api.create()
-    assert refusal(refused) == _OUT_OF_SERVICE
-    assert "SUSPENDED" in refused.json["message"]
-    assert refusal(await api.create(currency="XXX")) == _OUT_OF_SERVICE  # this is told first
+    response = await api.create()
+    assert refusal(response) == _OUT_OF_SERVICE
+    assert "SUSPENDED" in response.json["message"]
+    assert (
+        refusal(await api.create(currency="XXX")) == _OUT_OF_SERVICE
+    )  # reported before an unsupported currency
     offered = await quotes(api, created)
     assert (offered.status, offered.json["quotes"]) == (200, [])
     assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
@@ -53,27 +55,31 @@ async def test_the_checkout_of_a_suspended_merchant_explains_why_payment_is_impo
     form = {"method": f"{api.world.card}|THB|1590.00"}
     await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
     language = load_language(locale)
-    why = escape(language.t("out_of_service", merchant="Nimbus Books"))
-    assert why not in open_page.body.decode()
+    reason = escape(language.t("out_of_service", merchant="Nimbus Books"))
+    assert reason not in open_page.body.decode()
     page = await api.send("GET", f"{path}?lang={locale}")
-    sent = await api.send("POST", f"{path}/select?lang={locale}", data=form)
-    for answer, status in ((page, 200), (sent, 422)):
-        shown = answer.body.decode()
-        assert (answer.status, shown.count(why)) == (status, 1)
-        assert escape(language.t("problem_unavailable")) not in shown
-        assert escape(language.t("nothing_here")) not in shown
+    response = await api.send("POST", f"{path}/select?lang={locale}", data=form)
+    for answer, status in ((page, 200), (response, 422)):
+        text = answer.body.decode()
+        assert (answer.status, text.count(reason)) == (status, 1)
+        assert escape(language.t("problem_unavailable")) not in text
+        assert escape(language.t("nothing_here")) not in text
 
 
 async def test_suspension_empties_the_catalog_and_changes_its_etag(api: Api) -> None:
     async def catalog() -> tuple[str, str, int]:
-        got = await api.send("GET", "/v1/catalog", headers=api.bearer())
-        return got.headers["ETag"], got.json["updated_at"], len(got.json["countries"])
+        response = await api.send("GET", "/v1/catalog", headers=api.bearer())
+        return (
+            response.headers["ETag"],
+            response.json["updated_at"],
+            len(response.json["countries"]),
+        )
 
     tag, updated_at, count = await catalog()
     assert count > 0
     await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
-    other_tag, later, nothing = await catalog()
-    assert (nothing, other_tag != tag, later > updated_at) == (0, True, True)
+    other_tag, later, country_count = await catalog()
+    assert (country_count, other_tag != tag, later > updated_at) == (0, True, True)
     await api.world.perform(ResumeMerchant(merchant_id=api.world.merchant_id))
     assert (await catalog())[2] == count
 
@@ -83,9 +89,9 @@ async def test_payments_created_before_a_suspension_can_still_end(api: Api) -> N
     first, selected, pending = await api.create(key), await api.create(), await api.create()
     assert (await select(api, selected)).status == 200
     await api.world.perform(SuspendMerchant(merchant_id=api.world.merchant_id))
-    again = await api.create(key)
-    assert (again.status, again.body) == (201, first.body)
-    assert again.headers["Idempotency-Replayed"] == "true"
+    replay = await api.create(key)
+    assert (replay.status, replay.body) == (201, first.body)
+    assert replay.headers["Idempotency-Replayed"] == "true"
     assert refusal(await api.create(key, amount="1")) == (409, "IDEMPOTENCY_CONFLICT")
     assert (await api.get(first.json["id"])).status == 200
     assert (await cancel(api, pending)).status == 200
@@ -104,18 +110,18 @@ async def test_a_refused_create_does_not_use_up_its_idempotency_key(api: Api) ->
 
 
 async def test_a_merchant_accepts_payments_once_its_activation_request_is_applied(api: Api) -> None:
-    here = {"merchant_id": api.world.merchant_id}
+    merchant = {"merchant_id": api.world.merchant_id}
     request = RequestActivation(
-        **here, countries=["TH"], currencies=["THB"], contract="c-1", kyc="k-1"
+        **merchant, countries=["TH"], currencies=["THB"], contract="c-1", kyc="k-1"
     )
     await api.world.rows("UPDATE merchant SET activation = 'NEW', activated_at = NULL")
     for operation, status in (
         (request, 422),
-        (ApplyActivation(**here), 201),
-        (ValidateActivation(**here), 201),
-        (ActivateMerchant(**here), 201),
-        (SuspendMerchant(**here), 422),
-        (ResumeMerchant(**here), 201),
+        (ApplyActivation(**merchant), 201),
+        (ValidateActivation(**merchant), 201),
+        (ActivateMerchant(**merchant), 201),
+        (SuspendMerchant(**merchant), 422),
+        (ResumeMerchant(**merchant), 201),
     ):
         await api.world.perform(operation)
         assert (await api.create()).status == status, operation
@@ -168,19 +174,21 @@ async def test_a_disabled_method_account_or_provider_is_not_offered(api: Api, sw
     world = api.world
     created, selected = await api.create(), await api.create()
     assert (await select(api, selected)).status == 200
-    off: dict[str, list[ChangeOperation[object]]] = {
+    disabling: dict[str, list[ChangeOperation[object]]] = {
         "method": [DisablePaymentMethod(method_id=item) for item in (world.card, world.transfer)],
         "account": [DisableAccount(account_id=world.account_id)],
         "provider": [DisableProvider(provider="fake")],
     }
-    for operation in off[switch]:
+    for operation in disabling[switch]:
         await world.perform(operation)
-    listed = await api.send("GET", "/v1/catalog", headers=api.bearer())
-    assert listed.json["countries"] == []
+    response = await api.send("GET", "/v1/catalog", headers=api.bearer())
+    assert response.json["countries"] == []
     assert (await quotes(api, created)).json["quotes"] == []
-    wanted = (404, "PAYMENT_METHOD_NOT_FOUND") if switch == "method" else (422, "PG_NOT_AVAILABLE")
-    assert refusal(await select(api, created)) == wanted
+    expected = (
+        (404, "PAYMENT_METHOD_NOT_FOUND") if switch == "method" else (422, "PG_NOT_AVAILABLE")
+    )
+    assert refusal(await select(api, created)) == expected
     assert refusal(await api.create()) == (422, "UNSUPPORTED_CURRENCY")
-    session_id = (await payment_of(api, selected)).session_id  # what runs there, ends
+    session_id = (await payment_of(api, selected)).session_id  # open sessions can still end
     assert (await callback(api, session_id, DECLINED)).status == 200
     assert (await payment_of(api, selected)).status == "FAILED"

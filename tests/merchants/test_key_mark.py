@@ -31,5 +31,5 @@ async def test_new_keys_begin_with_the_mark_and_existing_keys_stay_valid(
     assert _public_id(created.api_key).startswith("a1")
     assert _public_id(key).startswith("a1")
     assert len(_public_id(key)) == 8
-    for known in (key, api.world.api_key):
-        assert (await api.send("GET", "/v1/payments", headers=api.bearer(known))).status == 200
+    for api_key in (key, api.world.api_key):
+        assert (await api.send("GET", "/v1/payments", headers=api.bearer(api_key))).status == 200

@@ -1,4 +1,4 @@
-"""Idempotency keys over time: other API keys, crashes, many requests, and their expiry."""
+"""Idempotency keys when API keys rotate, connections fail, requests compete, or keys expire."""
 
 import asyncio
 from uuid import uuid4
@@ -17,9 +17,9 @@ _REPLAYED = "Idempotency-Replayed"
 async def _rotate(api: Api) -> str:
     """Replace the API key with a new key; return the old key."""
     old = api.world.api_key
-    [known] = await api.world.perform(ListApiKeys(merchant_id=api.world.merchant_id))
+    [api_key] = await api.world.perform(ListApiKeys(merchant_id=api.world.merchant_id))
     new = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, name="second"))
-    await api.world.perform(RevokeApiKey(public_id=known.public_id))
+    await api.world.perform(RevokeApiKey(public_id=api_key.public_id))
     api.world.api_key = new.api_key
     return old
 
@@ -28,8 +28,8 @@ async def test_a_create_is_replayed_with_the_next_api_key_of_the_merchant(api: A
     key = str(uuid4())
     first = await api.create(key)
     old = await _rotate(api)
-    again = await api.create(key)
-    assert (again.status, again.body, again.headers[_REPLAYED]) == (201, first.body, "true")
+    replay = await api.create(key)
+    assert (replay.status, replay.body, replay.headers[_REPLAYED]) == (201, first.body, "true")
     assert refusal(await api.create(key, amount="1.00")) == (409, "IDEMPOTENCY_CONFLICT")
     api.world.api_key = old
     assert refusal(await api.create(key)) == (401, "UNAUTHORIZED")
@@ -40,8 +40,8 @@ async def test_a_cancel_is_replayed_with_the_next_api_key_of_the_merchant(api: A
     created, key = await api.create(), str(uuid4())
     first = await cancel(api, created, key)
     await _rotate(api)
-    again = await cancel(api, created, key)
-    assert (again.status, again.body, again.headers[_REPLAYED]) == (200, first.body, "true")
+    replay = await cancel(api, created, key)
+    assert (replay.status, replay.body, replay.headers[_REPLAYED]) == (200, first.body, "true")
     assert await api.world.events(await payment_of(api, created)) == ["payment.cancelled"]
 
 
@@ -52,8 +52,8 @@ async def test_the_key_of_a_cancel_expires_after_a_day_of_the_database_clock(api
     assert (await cancel(api, created, key)).headers[_REPLAYED] == "true"
     await api.world.move_clock(DAY_S + 1)
     assert refusal(await cancel(api, created, key)) == (409, "INVALID_PAYMENT_STATE")
-    other = await cancel(api, await api.create(), key)
-    assert (other.status, other.headers.get(_REPLAYED)) == (200, None)
+    answer = await cancel(api, await api.create(), key)
+    assert (answer.status, answer.headers.get(_REPLAYED)) == (200, None)
 
 
 async def test_a_denial_is_replayed_for_a_day_even_if_its_rule_is_removed(api: Api) -> None:
@@ -67,8 +67,8 @@ async def test_a_denial_is_replayed_for_a_day_even_if_its_rule_is_removed(api: A
     assert first.json["fds"]["outcome"] == "DENY"
     await api.world.perform(RemoveFraudRule(rule_id=rule.id))
     await api.world.move_clock(DAY_S - 60)
-    again = await api.create(key, payer_uid="eve")
-    assert (again.status, again.body, again.headers[_REPLAYED]) == (200, first.body, "true")
+    replay = await api.create(key, payer_uid="eve")
+    assert (replay.status, replay.body, replay.headers[_REPLAYED]) == (200, first.body, "true")
     assert refusal(await api.create(key, payer_uid="ann")) == (409, "IDEMPOTENCY_CONFLICT")
     await api.world.move_clock(DAY_S + 1)
     assert (await api.create(key, payer_uid="eve")).status == 201
@@ -83,12 +83,12 @@ async def test_a_cancel_changes_nothing_if_its_connection_is_lost_before_the_com
         await holder.execute("LOCK TABLE event IN SHARE MODE")
         cancelling = asyncio.create_task(cancel(api, created, key))
         async with asyncio.timeout(PATIENCE_S):
-            waiting = []
-            while not waiting:
-                waiting = await api.world.rows(
+            waiters = []
+            while not waiters:
+                waiters = await api.world.rows(
                     "SELECT pid FROM pg_locks WHERE relation = 'event'::regclass AND NOT granted"
                 )
-        await holder.execute("SELECT pg_terminate_backend($1)", waiting[0]["pid"])
+        await holder.execute("SELECT pg_terminate_backend($1)", waiters[0]["pid"])
         assert refusal(await cancelling) == (503, "SERVICE_UNAVAILABLE")
     await holder.close()
     payment = await payment_of(api, created)
@@ -111,9 +111,9 @@ async def test_of_concurrent_cancels_with_two_keys_the_refused_key_can_be_reused
     created, keys = await api.create(), [str(uuid4()), str(uuid4())]
     answers = await asyncio.gather(*(cancel(api, created, key) for key in keys))
     by_status: dict[int, tuple[str, Answer]] = {
-        one.status: (key, one) for key, one in zip(keys, answers, strict=True)
+        answer.status: (key, answer) for key, answer in zip(keys, answers, strict=True)
     }
     assert sorted(by_status) == [200, 409]
-    free, refused = by_status[409]
-    assert refusal(refused) == (409, "INVALID_PAYMENT_STATE")
-    assert (await cancel(api, await api.create(), free)).status == 200
+    unused_key, refused_answer = by_status[409]
+    assert refusal(refused_answer) == (409, "INVALID_PAYMENT_STATE")
+    assert (await cancel(api, await api.create(), unused_key)).status == 200

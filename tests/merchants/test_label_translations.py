@@ -57,9 +57,9 @@ async def test_an_invalid_translation_is_rejected_and_changes_nothing(
     change = ChangePaymentMethod(method_id=world.card, label="New", label_translations=entries)
     before = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
     for operation in (add, change):
-        with pytest.raises(RefusedError, match=f"label_translations {problem}") as refused:
+        with pytest.raises(RefusedError, match=f"label_translations {problem}") as error:
             await world.perform(operation)
-        assert refused.value.code is ErrorCode.BAD_REQUEST
+        assert error.value.code is ErrorCode.BAD_REQUEST
     assert await world.perform(ListPaymentMethods(merchant_id=world.merchant_id)) == before
 
 

@@ -1,4 +1,4 @@
-"""Merchants' rate limits follow a GCRA model, for any caller and any clock change."""
+"""Merchants' rate limits follow a GCRA model, even if callers compete or the clock changes."""
 
 import asyncio
 import os
@@ -26,7 +26,7 @@ from tests.support.world import World
 pytestmark = pytest.mark.full
 
 CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
-HAIR = Fraction(5, 10_000)  # of a request
+ROUNDING = Fraction(5, 10_000)  # of a request
 
 
 @dataclass
@@ -36,10 +36,10 @@ class Model:
     limit: RateLimit
     full_at: Fraction = Fraction(0)
 
-    def take(self, now: Fraction, wanted: int) -> int:
+    def grant(self, now: Fraction, requested: int) -> int:
         base = max(self.full_at, now)
-        room = self.limit.burst - (base - now) * self.limit.per_s + HAIR
-        granted = max(0, min(wanted, room.numerator // room.denominator))
+        room = self.limit.burst - (base - now) * self.limit.per_s + ROUNDING
+        granted = max(0, min(requested, room.numerator // room.denominator))
         self.full_at = base + Fraction(granted, self.limit.per_s)
         return granted
 
@@ -64,13 +64,13 @@ async def test_a_bucket_grants_as_many_requests_as_the_model(
 ) -> None:
     loop, database, merchants = asyncio.get_running_loop(), world.database, iter(range(999))
 
-    async def agrees(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
+    async def assert_agrees(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
         merchant_id, model = 1_000 + next(merchants), Model(limit)
-        for ms, wanted in steps:
+        for ms, requested in steps:
             await clock.move(ms)
             now = Fraction(round(clock.monotonic() * 1000), 1000)
-            grant = await access_store.take_tokens(database, merchant_id, CREATE, limit, wanted)
-            assert grant.token_count == model.take(now, wanted)
+            grant = await access_store.take_tokens(database, merchant_id, CREATE, limit, requested)
+            assert grant.token_count == model.grant(now, requested)
             assert grant.full_in_s == pytest.approx(float(model.full_at - now), abs=1e-5)
 
     @examples(
@@ -80,11 +80,11 @@ async def test_a_bucket_grants_as_many_requests_as_the_model(
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(limit=_LIMITS, steps=_STEPS)
-    def agreed(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
-        # Hypothesis runs in a thread, and the database in this loop.
-        asyncio.run_coroutine_threadsafe(agrees(limit, steps), loop).result(60)
+    def check_model(limit: RateLimit, steps: list[tuple[int, int]]) -> None:
+        # Hypothesis runs in a thread, but the database connection belongs to this loop.
+        asyncio.run_coroutine_threadsafe(assert_agrees(limit, steps), loop).result(60)
 
-    await asyncio.to_thread(agreed)
+    await asyncio.to_thread(check_model)
 
 
 async def test_a_burst_is_granted_immediately_and_refills_gradually(
@@ -107,11 +107,11 @@ async def test_each_merchant_and_limit_class_has_a_separate_bucket(
     world: World, clock: StoppedClock
 ) -> None:
     database, limit = world.database, RateLimit(per_s=1, burst=1)
-    taken = [
+    token_counts = [
         (await access_store.take_tokens(database, merchant_id, kind, limit, 1)).token_count
         for merchant_id, kind in ((1, CREATE), (1, READ), (2, CREATE), (2, READ), (1, CREATE))
     ]
-    assert taken == [1, 1, 1, 1, 0]
+    assert token_counts == [1, 1, 1, 1, 0]
 
 
 async def test_concurrent_requests_cannot_exceed_the_bucket(
@@ -152,32 +152,38 @@ async def test_usage_under_a_slow_limit_does_not_delay_a_faster_replacement(
 async def test_a_limit_that_is_set_or_cleared_starts_with_a_full_bucket(
     world: World, clock: StoppedClock
 ) -> None:
-    database, limit, mine = world.database, RateLimit(per_s=1, burst=5), world.merchant_id
+    database, limit, merchant_id = world.database, RateLimit(per_s=1, burst=5), world.merchant_id
     for change in ("set", "clear"):
-        await access_store.take_tokens(database, mine, CREATE, limit, 5)
-        assert (await access_store.take_tokens(database, mine, CREATE, limit, 5)).token_count == 0
+        await access_store.take_tokens(database, merchant_id, CREATE, limit, 5)
+        assert (
+            await access_store.take_tokens(database, merchant_id, CREATE, limit, 5)
+        ).token_count == 0
         async with database.transaction() as tx:
             if change == "set":
-                own = access_store.RateLimitSetting(merchant_id=mine, kind=CREATE, per_s=1, burst=5)
-                await access_store.set_limit(tx, own)
+                setting = access_store.RateLimitSetting(
+                    merchant_id=merchant_id, kind=CREATE, per_s=1, burst=5
+                )
+                await access_store.set_limit(tx, setting)
             else:
-                assert await access_store.clear_limit(tx, mine, CREATE)
+                assert await access_store.clear_limit(tx, merchant_id, CREATE)
         assert (
-            await access_store.take_tokens(database, mine, CREATE, limit, 5)
+            await access_store.take_tokens(database, merchant_id, CREATE, limit, 5)
         ).token_count == 5, change
 
 
 async def test_every_bucket_is_full_after_a_database_crash(settings: Settings) -> None:
     with tempfile.TemporaryDirectory(prefix="payintent-crash-") as folder:
-        Path(folder).chmod(0o711)  # so that the server's own user can reach its data
+        Path(folder).chmod(0o711)  # so that the server's user can access its data
         postgres = Postgres(Path(folder) / "data", durable=False)
         try:
             url = postgres.start()
             await migrations_runner.migrate(url)
             assert await _take_all(settings, url) == [1_000, 0]
-            await _checkpoint(url)  # the schema is there for good, whatever commits are worth here
+            await _checkpoint(
+                url
+            )  # so that the schema survives the crash, even if commits are not durable
             postmaster = int((Path(folder) / "data" / "postmaster.pid").read_text().split()[0])
-            os.kill(postmaster, signal.SIGQUIT)  # it ends without writing anything down
+            os.kill(postmaster, signal.SIGQUIT)  # the server exits without a checkpoint
             postgres.stop()
             assert await _take_all(settings, postgres.start()) == [1_000, 0]
         finally:
@@ -196,7 +202,8 @@ async def _take_all(settings: Settings, url: str) -> list[int]:
         RateLimit(per_s=1, burst=1_000),
     )
     grants = [
-        await access_store.take_tokens(database, 1, CREATE, limit, wanted) for wanted in (1_000, 1)
+        await access_store.take_tokens(database, 1, CREATE, limit, requested)
+        for requested in (1_000, 1)
     ]
     await database.close()
     return [grant.token_count for grant in grants]

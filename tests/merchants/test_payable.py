@@ -1,4 +1,4 @@
-"""The catalog, creation and quotes agree on payable currencies, whatever is disabled."""
+"""Catalog, creation and quotes agree on the payable currencies when something is disabled."""
 
 from collections.abc import AsyncIterator, Callable
 from typing import Any
@@ -33,7 +33,7 @@ async def catalog(api: Api) -> Answer:
     return answer
 
 
-async def listed(api: Api) -> set[str]:
+async def list_currencies(api: Api) -> set[str]:
     """Return all currencies in the catalog."""
     countries = (await catalog(api)).json["countries"]
     return {currency["currency"] for country in countries for currency in country["currencies"]}
@@ -43,26 +43,26 @@ async def create(api: Api, currency: str, amount: str = "10") -> Answer:
     return await api.create(currency=currency, amount=amount, include_pegged_assets=False)
 
 
-async def answers(api: Api, currency: str, created: Answer) -> tuple[bool, bool, bool]:
-    """Return what catalog, creation and quotes of an earlier payment offer for a currency."""
-    asked = await create(api, currency)
-    assert asked.status == 201 or refusal(asked) == _UNSUPPORTED
+async def get_offers(api: Api, currency: str, created: Answer) -> tuple[bool, bool, bool]:
+    """Return whether catalog, creation and an earlier payment's quotes offer a currency."""
+    response = await create(api, currency)
+    assert response.status == 201 or refusal(response) == _UNSUPPORTED
     offered = (await quotes(api, created)).json["quotes"]
-    return currency in await listed(api), asked.status == 201, bool(offered)
+    return currency in await list_currencies(api), response.status == 201, bool(offered)
 
 
-def _rows(query: str) -> Callable[[Api], Any]:
-    async def changed(api: Api) -> None:
+def _run_query(query: str) -> Callable[[Api], Any]:
+    async def change(api: Api) -> None:
         await api.world.rows(query)
 
-    return changed
+    return change
 
 
 def _perform(operation: Callable[[Api], Any]) -> Callable[[Api], Any]:
-    async def changed(api: Api) -> None:
+    async def change(api: Api) -> None:
         await api.world.perform(operation(api))
 
-    return changed
+    return change
 
 
 _NO_DOLLARS = {"decimals": {"THB": 2, "JPY": 0}}
@@ -85,8 +85,8 @@ _SWITCHES: dict[str, tuple[str, Callable[[Api], Any], Callable[[Api], Any]]] = {
     ),
     "method": (
         "USDT",
-        _rows("UPDATE payment_method SET enabled = false WHERE token = 'USDT'"),
-        _rows("UPDATE payment_method SET enabled = true"),
+        _run_query("UPDATE payment_method SET enabled = false WHERE token = 'USDT'"),
+        _run_query("UPDATE payment_method SET enabled = true"),
     ),
     "token": (
         "USDT",
@@ -95,14 +95,14 @@ _SWITCHES: dict[str, tuple[str, Callable[[Api], Any], Callable[[Api], Any]]] = {
     ),
     "address": (
         "USDT",
-        _rows("UPDATE chain_token SET address = NULL WHERE chain = 'bsc'"),
-        _rows("UPDATE chain_token SET address = decode(repeat('01', 20), 'hex') "
+        _run_query("UPDATE chain_token SET address = NULL WHERE chain = 'bsc'"),
+        _run_query("UPDATE chain_token SET address = decode(repeat('01', 20), 'hex') "
               "WHERE chain = 'bsc' AND symbol = 'USDT'"),
     ),
     "chain": (
         "USDT",
-        _rows("UPDATE chain_cursor SET halted = 'a test'"),
-        _rows("UPDATE chain_cursor SET halted = NULL"),
+        _run_query("UPDATE chain_cursor SET halted = 'a test'"),
+        _run_query("UPDATE chain_cursor SET halted = NULL"),
     ),
 }  # fmt: skip
 
@@ -114,35 +114,35 @@ async def test_a_disabled_currency_disappears_from_catalog_creates_and_quotes(
     currency, off, on = _SWITCHES[switch]
     await offer_tokens(api.world, "bsc")
     created = await create(api, currency)
-    assert await answers(api, currency, created) == (True, True, True)
+    assert await get_offers(api, currency, created) == (True, True, True)
     before = await catalog(api)
     await api.world.move_clock(10)
     await off(api)
-    assert await answers(api, currency, created) == (False, False, False)
+    assert await get_offers(api, currency, created) == (False, False, False)
     without = await catalog(api)
     assert without.headers["ETag"] != before.headers["ETag"]
     assert without.json["updated_at"] > before.json["updated_at"]
     await api.world.move_clock(20)
     await on(api)
-    assert await answers(api, currency, created) == (True, True, True)
+    assert await get_offers(api, currency, created) == (True, True, True)
     after = await catalog(api)
     assert after.json["countries"] == before.json["countries"]
     assert after.json["updated_at"] > without.json["updated_at"]
 
 
-@pytest.mark.parametrize("narrowed", [_NO_DOLLARS, _NOT_IN_DOLLAR_COUNTRIES])
+@pytest.mark.parametrize("restrictions", [_NO_DOLLARS, _NOT_IN_DOLLAR_COUNTRIES])
 async def test_an_unsupported_currency_disappears_from_catalog_creates_and_quotes(
-    api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, narrowed: dict[str, Any]
+    api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, restrictions: dict[str, Any]
 ) -> None:
     created = await create(api, "USD")
-    assert await answers(api, "USD", created) == (True, True, True)
+    assert await get_offers(api, "USD", created) == (True, True, True)
     before = await catalog(api)
     await api.world.move_clock(10)
-    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **narrowed)
+    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **restrictions)
     monkeypatch.setattr(gateway, "capabilities", capabilities)
-    # A process has an adapter's capabilities from its start; here it reads the merchant again.
+    # Capabilities change only when a process starts. This update makes it read the merchant again.
     await api.world.rows("UPDATE merchant SET name = name")
-    assert await answers(api, "USD", created) == (False, False, False)
+    assert await get_offers(api, "USD", created) == (False, False, False)
     assert (await catalog(api)).json["updated_at"] > before.json["updated_at"]
     assert refusal(await select(api, created)) == _UNSUPPORTED
 
@@ -160,18 +160,18 @@ async def test_pegged_tokens_make_only_usd_payable(api: Api) -> None:
 
 
 async def test_an_amount_with_more_decimals_than_any_token_is_refused(api: Api) -> None:
-    await offer_tokens(api.world, "ethereum")  # six decimals
-    fine, finer = "1.000001", "1.0000001"
-    assert (await create(api, "USDT", fine)).status == 201
-    refused = await create(api, "USDT", finer)
-    assert refusal(refused) == _INVALID
-    assert "6 decimals" in refused.json["message"]
-    other = await create(api, "USDT", "1." + "0" * 18)  # trailing zeros are no digits to hold
-    assert other.status == 201
-    await offer_tokens(api.world, "bsc")  # eighteen
-    assert (await create(api, "USDT", finer)).status == 201
+    await offer_tokens(api.world, "ethereum")  # 6 decimals
+    six_decimals, seven_decimals = "1.000001", "1.0000001"
+    assert (await create(api, "USDT", six_decimals)).status == 201
+    response = await create(api, "USDT", seven_decimals)
+    assert refusal(response) == _INVALID
+    assert "6 decimals" in response.json["message"]
+    with_trailing_zeros = await create(api, "USDT", "1." + "0" * 18)
+    assert with_trailing_zeros.status == 201
+    await offer_tokens(api.world, "bsc")  # 18 decimals
+    assert (await create(api, "USDT", seven_decimals)).status == 201
     await api.world.perform(SetToken(chain="bsc", symbol="USDT", enabled=False))
-    assert refusal(await create(api, "USDT", finer)) == _INVALID
+    assert refusal(await create(api, "USDT", seven_decimals)) == _INVALID
 
 
 async def test_updated_at_does_not_change_if_another_method_offers_the_same(api: Api) -> None:

@@ -29,10 +29,10 @@ from tests.support.world import World
 pytestmark = pytest.mark.full
 
 CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ
-HAIR = Fraction(5, 10_000)  # of a request
+ROUNDING = Fraction(5, 10_000)  # of a request
 
 
-def holder_of(
+def make_merchant(
     merchant_id: int, limit: RateLimit | None, kind: RateLimitClass = CREATE
 ) -> AuthenticatedMerchant:
     return AuthenticatedMerchant(
@@ -56,7 +56,7 @@ def limiter(world: World, clock: StoppedClock) -> MerchantRateLimiter:
     return MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
 
 
-async def passes(
+async def is_allowed(
     limiter: MerchantRateLimiter, holder: AuthenticatedMerchant, kind: RateLimitClass = CREATE
 ) -> bool:
     try:
@@ -77,10 +77,10 @@ class Model:
         per_s, burst = self.limit.per_s, self.limit.burst
         base = max(self.full_at, now)
         room = burst - (base - now) * per_s
-        if room + HAIR >= 1:
+        if room + ROUNDING >= 1:
             self.full_at = base + Fraction(1, per_s)
-            left = _floor(burst - (self.full_at - now) * per_s)
-            return _headers(self.limit, left, self.full_at - now)
+            remaining = _floor(burst - (self.full_at - now) * per_s)
+            return _headers(self.limit, remaining, self.full_at - now)
         wait = base - now - Fraction(burst - 1, per_s)
         return _headers(self.limit, 0, wait) | {"Retry-After": str(max(1, _ceil(wait)))}
 
@@ -93,10 +93,10 @@ def _ceil(number: Fraction) -> int:
     return -_floor(-number)
 
 
-def _headers(limit: RateLimit, left: int, seconds: Fraction) -> dict[str, str]:
+def _headers(limit: RateLimit, remaining: int, seconds: Fraction) -> dict[str, str]:
     return {
         "RateLimit-Policy": f'"create";q={limit.per_s};w=1',
-        "RateLimit": f'"create";r={left};t={_ceil(seconds)}',
+        "RateLimit": f'"create";r={remaining};t={_ceil(seconds)}',
     }
 
 
@@ -113,16 +113,16 @@ async def test_below_100_requests_per_second_responses_and_headers_match_the_mod
 ) -> None:
     loop, merchants = asyncio.get_running_loop(), iter(range(9_999))
 
-    async def agrees(limit: RateLimit, gaps_ms: list[int]) -> None:
-        holder, model = holder_of(1_000 + next(merchants), limit), Model(limit)
+    async def assert_agrees(limit: RateLimit, gaps_ms: list[int]) -> None:
+        holder, model = make_merchant(1_000 + next(merchants), limit), Model(limit)
         for ms in gaps_ms:
             await clock.move(ms)
-            wanted = model.spend(Fraction(round(clock.monotonic() * 1000), 1000))
+            expected = model.spend(Fraction(round(clock.monotonic() * 1000), 1000))
             try:
-                found: dict[str, str] = dict(await limiter.take_token(holder, CREATE))
+                actual: dict[str, str] = dict(await limiter.take_token(holder, CREATE))
             except RateLimitExceededError as exceeded:
-                found = exceeded.headers | {"Retry-After": str(exceeded.retry_after_s)}
-            assert found == wanted
+                actual = exceeded.headers | {"Retry-After": str(exceeded.retry_after_s)}
+            assert actual == expected
 
     @examples(
         max_examples=100,
@@ -131,11 +131,11 @@ async def test_below_100_requests_per_second_responses_and_headers_match_the_mod
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(limit=_SLOW, gaps_ms=_GAPS_MS)
-    def agreed(limit: RateLimit, gaps_ms: list[int]) -> None:
-        # Hypothesis runs in a thread, and the database in this loop.
-        asyncio.run_coroutine_threadsafe(agrees(limit, gaps_ms), loop).result(60)
+    def check_model(limit: RateLimit, gaps_ms: list[int]) -> None:
+        # Hypothesis runs in a thread, but the database connection belongs to this loop.
+        asyncio.run_coroutine_threadsafe(assert_agrees(limit, gaps_ms), loop).result(60)
 
-    await asyncio.to_thread(agreed)
+    await asyncio.to_thread(check_model)
 
 
 @pytest.mark.parametrize(
@@ -146,16 +146,16 @@ async def test_a_merchant_that_sends_continuously_gets_its_full_limit(
     limiter: MerchantRateLimiter, clock: StoppedClock, per_s: int, burst: int
 ) -> None:
     limit = RateLimit(per_s, burst)
-    holder, model = holder_of(7, limit), Model(limit)
+    holder, model = make_merchant(7, limit), Model(limit)
     step_ms = 100 if per_s < 10 else 2 if burst < 10 else 10
-    passed = wanted = 0
+    allowed = expected = 0
     for at in range(0, 500 * step_ms, step_ms):
-        for _ in range(max(1, per_s * step_ms // 500)):  # twice what may pass
-            passed += await passes(limiter, holder)
-            wanted += "Retry-After" not in model.spend(Fraction(at, 1_000))
+        for _ in range(max(1, per_s * step_ms // 500)):  # twice the limit
+            allowed += await is_allowed(limiter, holder)
+            expected += "Retry-After" not in model.spend(Fraction(at, 1_000))
         await clock.move(step_ms)
-        assert passed <= wanted
-    assert passed >= wanted * 0.9
+        assert allowed <= expected
+    assert allowed >= expected * 0.9
 
 
 @pytest.mark.parametrize("share_of_the_first", [0.5, 0.9])
@@ -167,15 +167,15 @@ async def test_two_processes_together_stay_within_ten_percent_of_the_limit(
         MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
         for _ in range(2)
     ]
-    holder, passed = holder_of(7, limit), 0
-    offered = 10  # each step, which is twice what may pass
+    holder, allowed = make_merchant(7, limit), 0
+    offered = 10  # per step, which is twice the limit
     of_first = round(offered * share_of_the_first)
     for _ in range(seconds * 1_000 // step_ms):
         for number in range(offered):
-            passed += await passes(processes[number >= of_first], holder)
+            allowed += await is_allowed(processes[number >= of_first], holder)
         await clock.move(step_ms)
-    wanted = limit.burst + limit.per_s * seconds
-    assert passed == pytest.approx(wanted, rel=0.1)
+    expected = limit.burst + limit.per_s * seconds
+    assert allowed == pytest.approx(expected, rel=0.1)
 
 
 async def test_a_fast_limit_queries_the_database_for_every_tenth_request(
@@ -183,18 +183,19 @@ async def test_a_fast_limit_queries_the_database_for_every_tenth_request(
 ) -> None:
     database = Counting(world.database)
     limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
-    holder = holder_of(7, RateLimit(per_s=500, burst=1_000))
-    told = [_left(await limiter.take_token(holder, CREATE)) for _ in range(100)]
-    assert told == list(range(999, 899, -1))
-    assert database.asked == 10
+    holder = make_merchant(7, RateLimit(per_s=500, burst=1_000))
+    remaining = [_parse_remaining(await limiter.take_token(holder, CREATE)) for _ in range(100)]
+    assert remaining == list(range(999, 899, -1))
+    assert database.query_count == 10
 
 
 async def test_the_remaining_requests_are_counted_exactly(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    holder = holder_of(7, RateLimit(per_s=7, burst=30))  # 29 / 7 * 7 is more than 29 for a computer
-    told = [_left(await limiter.take_token(holder, CREATE)) for _ in range(30)]
-    assert told == list(range(29, -1, -1))
+    # With floating-point numbers, 29 / 7 * 7 is greater than 29.
+    holder = make_merchant(7, RateLimit(per_s=7, burst=30))
+    remaining = [_parse_remaining(await limiter.take_token(holder, CREATE)) for _ in range(30)]
+    assert remaining == list(range(29, -1, -1))
 
 
 @pytest.mark.parametrize(
@@ -205,8 +206,10 @@ def test_headers_round_up_to_whole_seconds_without_floating_point_errors(
     seconds: float, whole: int
 ) -> None:
     limit = RateLimit(per_s=3, burst=9)
-    told = rate_limits.make_limit_headers(CREATE, limit, RateLimitStatus(4, seconds + 1e-9))
-    assert told["RateLimit"] == f'"create";r=4;t={whole}'
+    limit_headers = rate_limits.make_limit_headers(
+        CREATE, limit, RateLimitStatus(4, seconds + 1e-9)
+    )
+    assert limit_headers["RateLimit"] == f'"create";r=4;t={whole}'
     assert RateLimitExceededError(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 
 
@@ -215,51 +218,51 @@ async def test_an_empty_bucket_queries_the_database_only_after_several_tokens_re
 ) -> None:
     database = Counting(world.database)
     limiter = MerchantRateLimiter(database, world.service.settings, clock.monotonic)  # type: ignore[arg-type]
-    holder = holder_of(7, RateLimit(per_s=500, burst=20))
-    assert [await passes(limiter, holder) for _ in range(20)] == [True] * 20
-    database.asked = 0
-    assert [await passes(limiter, holder) for _ in range(50)] == [False] * 50
-    assert database.asked == 1
+    holder = make_merchant(7, RateLimit(per_s=500, burst=20))
+    assert [await is_allowed(limiter, holder) for _ in range(20)] == [True] * 20
+    database.query_count = 0
+    assert [await is_allowed(limiter, holder) for _ in range(50)] == [False] * 50
+    assert database.query_count == 1
     await clock.move(19)
-    assert not await passes(limiter, holder)
+    assert not await is_allowed(limiter, holder)
     await clock.move(1)
-    assert [await passes(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
+    assert [await is_allowed(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
 
 
 async def test_unused_prefetched_tokens_expire(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    holder = holder_of(7, RateLimit(per_s=500, burst=10))
-    assert await passes(limiter, holder)  # and four more are taken
+    holder = make_merchant(7, RateLimit(per_s=500, burst=10))
+    assert await is_allowed(limiter, holder)  # and prefetches four more tokens
     await clock.move(1_000)
-    limiter.return_token(holder, CREATE)  # too late: it has lapsed as well
-    assert [await passes(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
+    limiter.return_token(holder, CREATE)  # too late: it has expired as well
+    assert [await is_allowed(limiter, holder) for _ in range(11)] == [True] * 10 + [False]
 
 
 async def test_a_returned_token_can_be_used_again(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    holder = holder_of(7, RateLimit(per_s=1, burst=1))
-    assert await passes(limiter, holder)
+    holder = make_merchant(7, RateLimit(per_s=1, burst=1))
+    assert await is_allowed(limiter, holder)
     limiter.return_token(holder, CREATE)
-    assert [await passes(limiter, holder) for _ in range(2)] == [True, False]
+    assert [await is_allowed(limiter, holder) for _ in range(2)] == [True, False]
 
 
 async def test_a_new_limit_applies_from_the_next_request(
     limiter: MerchantRateLimiter, clock: StoppedClock
 ) -> None:
-    slow = holder_of(7, RateLimit(per_s=1, burst=1))
-    assert [await passes(limiter, slow) for _ in range(2)] == [True, False]
+    slow = make_merchant(7, RateLimit(per_s=1, burst=1))
+    assert [await is_allowed(limiter, slow) for _ in range(2)] == [True, False]
     fast = replace(slow, limits={CREATE: RateLimit(per_s=100, burst=200)})
-    await clock.move(10)  # what the slow one spent is forgotten when the limit is set, not here
-    told = await limiter.take_token(fast, CREATE)
-    assert told["RateLimit-Policy"] == '"create";q=100;w=1'
+    await clock.move(10)  # the usage under the slow limit is reset when the limit is set, not here
+    headers = await limiter.take_token(fast, CREATE)
+    assert headers["RateLimit-Policy"] == '"create";q=100;w=1'
 
 
 async def test_without_a_limit_no_tokens_are_used_and_no_headers_returned(
     limiter: MerchantRateLimiter, world: World, clock: StoppedClock
 ) -> None:
-    assert await limiter.take_token(holder_of(7, None), CREATE) == {}
+    assert await limiter.take_token(make_merchant(7, None), CREATE) == {}
     assert await world.rows("SELECT FROM rate_state") == []
 
 
@@ -268,12 +271,12 @@ async def test_outside_the_sandbox_the_limits_of_the_installation_apply(
 ) -> None:
     settings = world.service.settings.model_copy(update={"sandbox": False})
     limiter = MerchantRateLimiter(world.database, settings, clock.monotonic)
-    anybody = holder_of(7, None)
-    assert limiter.get_limit(anybody, CREATE) == RateLimit(per_s=500, burst=1_000)
-    assert limiter.get_limit(anybody, READ) == RateLimit(per_s=1_000, burst=2_000)
-    own = holder_of(7, RateLimit(per_s=3, burst=4))
-    assert limiter.get_limit(own, CREATE) == RateLimit(per_s=3, burst=4)
-    assert limiter.get_limit(own, READ) == RateLimit(per_s=1_000, burst=2_000)
+    without_own_limit = make_merchant(7, None)
+    assert limiter.get_limit(without_own_limit, CREATE) == RateLimit(per_s=500, burst=1_000)
+    assert limiter.get_limit(without_own_limit, READ) == RateLimit(per_s=1_000, burst=2_000)
+    with_own_limit = make_merchant(7, RateLimit(per_s=3, burst=4))
+    assert limiter.get_limit(with_own_limit, CREATE) == RateLimit(per_s=3, burst=4)
+    assert limiter.get_limit(with_own_limit, READ) == RateLimit(per_s=1_000, burst=2_000)
 
 
 async def test_requests_waiting_for_an_unreadable_bucket_fail_with_the_first_request(
@@ -282,18 +285,18 @@ async def test_requests_waiting_for_an_unreadable_bucket_fail_with_the_first_req
     settings = world.service.settings.model_copy(update={"database_lock_timeout_ms": 300})
     database = Counting(Database(settings))
     limiter = MerchantRateLimiter(database, settings, clock.monotonic)  # type: ignore[arg-type]
-    holder = holder_of(7, RateLimit(per_s=1, burst=10))
-    assert await passes(limiter, holder)
-    database.asked = 0
-    other = await world.open_connection()
-    async with other.transaction():
-        await other.execute("SELECT FROM rate_state FOR UPDATE")
-        waiting = [limiter.take_token(holder, CREATE) for _ in range(20)]
-        failed = await asyncio.gather(*waiting, return_exceptions=True)
-    await other.close()
-    assert {type(item) for item in failed} == {StorageUnavailableError}
-    assert database.asked == 1
-    assert await passes(limiter, holder)
+    holder = make_merchant(7, RateLimit(per_s=1, burst=10))
+    assert await is_allowed(limiter, holder)
+    database.query_count = 0
+    connection = await world.open_connection()
+    async with connection.transaction():
+        await connection.execute("SELECT FROM rate_state FOR UPDATE")
+        requests = [limiter.take_token(holder, CREATE) for _ in range(20)]
+        errors = await asyncio.gather(*requests, return_exceptions=True)
+    await connection.close()
+    assert {type(item) for item in errors} == {StorageUnavailableError}
+    assert database.query_count == 1
+    assert await is_allowed(limiter, holder)
     await database.database.close()
 
 
@@ -303,8 +306,10 @@ async def test_the_number_of_buckets_in_memory_is_limited(
     monkeypatch.setattr(rate_limits, "_BUCKETS_MAX", 3)
     limiter = MerchantRateLimiter(world.database, world.service.settings, clock.monotonic)
     for merchant_id in range(10):
-        assert await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))
-        assert not await passes(limiter, holder_of(merchant_id, RateLimit(per_s=1, burst=1)))
+        assert await is_allowed(limiter, make_merchant(merchant_id, RateLimit(per_s=1, burst=1)))
+        assert not await is_allowed(
+            limiter, make_merchant(merchant_id, RateLimit(per_s=1, burst=1))
+        )
         assert len(limiter._buckets) <= 3
 
 
@@ -313,7 +318,7 @@ def addresses(settings: Settings, per_s: int, burst: int, now: list[float]) -> A
     return AddressRateLimiter(settings.model_copy(update=limit), lambda: now[0])
 
 
-def _spends(limiter: AddressRateLimiter, address: str | None) -> bool:
+def _is_allowed(limiter: AddressRateLimiter, address: str | None) -> bool:
     try:
         limiter.take_token(address)
     except RefusedError as refused:
@@ -327,10 +332,10 @@ def test_an_address_gets_its_full_burst_and_then_its_rate(
 ) -> None:
     now = [12_345.678]
     limiter = addresses(settings, per_s, burst, now)
-    assert [_spends(limiter, "192.0.2.1") for _ in range(burst + 1)] == [True] * burst + [False]
-    assert _spends(limiter, "192.0.2.2")
+    assert [_is_allowed(limiter, "192.0.2.1") for _ in range(burst + 1)] == [True] * burst + [False]
+    assert _is_allowed(limiter, "192.0.2.2")
     now[0] += 1
-    assert sum(_spends(limiter, "192.0.2.1") for _ in range(per_s + burst)) == min(per_s, burst)
+    assert sum(_is_allowed(limiter, "192.0.2.1") for _ in range(per_s + burst)) == min(per_s, burst)
 
 
 def test_payment_links_have_a_separate_smaller_bucket(settings: Settings) -> None:
@@ -342,7 +347,7 @@ def test_payment_links_have_a_separate_smaller_bucket(settings: Settings) -> Non
         with pytest.raises(RefusedError, match="too many requests"):
             limiter.take_link_token("192.0.2.1")
         now[0] += 1
-    assert _spends(limiter, "192.0.2.1")
+    assert _is_allowed(limiter, "192.0.2.1")
     unlimited = addresses(settings, 0, 1, now)
     for _ in range(40):
         unlimited.take_link_token("192.0.2.1")
@@ -350,9 +355,9 @@ def test_payment_links_have_a_separate_smaller_bucket(settings: Settings) -> Non
 
 def test_requests_without_an_address_or_a_limit_are_never_refused(settings: Settings) -> None:
     now = [0.0]
-    assert all(_spends(addresses(settings, 1, 1, now), None) for _ in range(3))
+    assert all(_is_allowed(addresses(settings, 1, 1, now), None) for _ in range(3))
     limiter = addresses(settings, 0, 1, now)
-    assert all(_spends(limiter, "192.0.2.1") for _ in range(3))
+    assert all(_is_allowed(limiter, "192.0.2.1") for _ in range(3))
 
 
 def test_the_number_of_addresses_in_memory_is_limited(
@@ -362,22 +367,22 @@ def test_the_number_of_addresses_in_memory_is_limited(
     now = [0.0]
     limiter = addresses(settings, 1, 1, now)
     for number in range(1_000):
-        assert _spends(limiter, f"192.0.{number // 250}.{number % 250}")
+        assert _is_allowed(limiter, f"192.0.{number // 250}.{number % 250}")
         assert len(limiter._buckets._full_at) <= 100
-    assert not _spends(limiter, "192.0.3.249")
+    assert not _is_allowed(limiter, "192.0.3.249")
 
 
 @dataclass
 class Counting:
-    """The database, with a count of the reads of a row."""
+    """The database, with a counter of single-row queries."""
 
     database: Database
-    asked: int = field(default=0)
+    query_count: int = field(default=0)
 
     async def row(self, query: Any, *args: object) -> Row | None:
-        self.asked += 1
+        self.query_count += 1
         return await self.database.row(query, *args)
 
 
-def _left(headers: Any) -> int:
+def _parse_remaining(headers: Any) -> int:
     return int(headers["RateLimit"].partition(";r=")[2].partition(";")[0])

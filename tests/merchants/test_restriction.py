@@ -1,4 +1,4 @@
-"""Crypto restrictions, for every set of countries and every buyer and viewer."""
+"""Crypto restrictions for every combination of countries, buyers and viewers."""
 
 from datetime import UTC, datetime
 from itertools import chain, combinations, product
@@ -10,7 +10,7 @@ from payintent.quotes.offers import QuoteCountry
 from tests.support.making import a_merchant, a_method, a_payment, payable
 
 _PLACES = ("DE", "US", "KR")
-_NOBODY = (None,)
+_UNKNOWN = (None,)
 _AT = datetime(2026, 1, 2, tzinfo=UTC)
 
 
@@ -20,9 +20,9 @@ def test_the_restriction_types_are_the_two_types_of_section_2_7() -> None:
 
 def test_crypto_is_hidden_only_if_the_country_or_the_viewers_country_is_restricted() -> None:
     sets = chain.from_iterable(combinations(_PLACES, size) for size in range(4))
-    for listed, country, viewer in product(sets, _PLACES + _NOBODY, _PLACES + _NOBODY):
-        allowed = Restrictions(crypto=frozenset(listed)).allows_crypto(country, viewer)
-        assert allowed is (country not in listed and viewer not in listed)
+    for countries, country, viewer in product(sets, _PLACES + _UNKNOWN, _PLACES + _UNKNOWN):
+        allowed = Restrictions(crypto=frozenset(countries)).allows_crypto(country, viewer)
+        assert allowed is (country not in countries and viewer not in countries)
 
 
 def test_a_viewer_without_a_country_is_not_restricted() -> None:
@@ -32,26 +32,26 @@ def test_a_viewer_without_a_country_is_not_restricted() -> None:
 
 
 def test_an_on_ramp_restriction_does_not_affect_crypto() -> None:
-    known = [_restriction(RestrictionType.ONRAMP, "DE")]
-    assert collect_countries(known).allows_crypto("DE", "DE")
-    assert collect_countries(known) == Restrictions(onramp=frozenset({"DE"}))
+    restrictions = [_restriction(RestrictionType.ONRAMP, "DE")]
+    assert collect_countries(restrictions).allows_crypto("DE", "DE")
+    assert collect_countries(restrictions) == Restrictions(onramp=frozenset({"DE"}))
 
 
 def test_a_lifted_restriction_has_no_effect_but_is_still_listed() -> None:
-    known = [
+    restrictions = [
         _restriction(RestrictionType.CRYPTO, "DE", active=False),
         _restriction(RestrictionType.CRYPTO, "US"),
         _restriction(RestrictionType.ONRAMP, "KR", active=False),
     ]
-    summed = collect_countries(known)
-    assert (summed.crypto, summed.onramp) == ({"US"}, frozenset())
-    assert summed.crypto_listed == {"DE", "US"}
+    collected = collect_countries(restrictions)
+    assert (collected.crypto, collected.onramp) == ({"US"}, frozenset())
+    assert collected.crypto_listed == {"DE", "US"}
 
 
 def test_a_restriction_hides_crypto_without_changing_the_country() -> None:
     payment, merchant = a_payment(currency="USD"), a_merchant()
     restricted = Restrictions(crypto=frozenset({"DE"}))
-    for asked, viewer, place in (
+    for requested, viewer, expected in (
         ("DE", None, QuoteCountry("DE", "query", crypto=False)),
         ("US", "DE", QuoteCountry("US", "query", crypto=False)),
         (None, "DE", QuoteCountry("DE", "geo", crypto=False)),
@@ -60,9 +60,9 @@ def test_a_restriction_hides_crypto_without_changing_the_country() -> None:
     ):
         assert (
             resolve_quote_country(
-                payment, merchant, payable([a_method()]), asked, viewer, restricted
+                payment, merchant, payable([a_method()]), requested, viewer, restricted
             )
-            == place
+            == expected
         )
 
 

@@ -1,4 +1,4 @@
-"""In countries with a CRYPTO restriction, only token methods disappear."""
+"""If a country has a CRYPTO restriction, only token methods disappear."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"})
 
 
-def _seen_from(country: str) -> dict[str, Any]:
+def _viewed_from(country: str) -> dict[str, Any]:
     return {"headers": {"CloudFront-Viewer-Country": country, "X-Edge-Secret": "edge-secret"}}
 
 
@@ -31,7 +31,7 @@ def _currencies(answer: Answer) -> list[str]:
     return [quote["currency"] for quote in answer.json["quotes"]]
 
 
-async def _dollars(api: Api) -> Answer:
+async def _create_in_usd(api: Api) -> Answer:
     await offers_tokens(api)
     return await api.create(currency="USD", amount="49.90")
 
@@ -43,20 +43,20 @@ async def _restrict(api: Api, country: str = "DE", kind: RestrictionType = CRYPT
 async def test_tokens_are_not_quoted_in_a_restricted_country_or_to_its_viewers(
     api: Api,
 ) -> None:
-    created = await _dollars(api)
+    created = await _create_in_usd(api)
     await _restrict(api)
-    for query, viewer, wanted in (
+    for query, viewer, expected in (
         ("?country=DE", {}, ["USD"]),
         ("?country=US", {}, ["USD", *_TOKENS]),
         ("", {}, ["USD", *_TOKENS]),
-        ("", _seen_from("DE"), ["USD"]),
-        ("?country=US", _seen_from("DE"), ["USD"]),
-        ("?country=DE", _seen_from("US"), ["USD"]),
-        ("?country=GL", _seen_from("DE"), []),
-        ("?country=US&currency=USDT", _seen_from("DE"), []),
-        ("?country=GL", _seen_from("KR"), _TOKENS),
+        ("", _viewed_from("DE"), ["USD"]),
+        ("?country=US", _viewed_from("DE"), ["USD"]),
+        ("?country=DE", _viewed_from("US"), ["USD"]),
+        ("?country=GL", _viewed_from("DE"), []),
+        ("?country=US&currency=USDT", _viewed_from("DE"), []),
+        ("?country=GL", _viewed_from("KR"), _TOKENS),
     ):
-        assert _currencies(await quotes(api, created, query, **viewer)) == wanted, (query, viewer)
+        assert _currencies(await quotes(api, created, query, **viewer)) == expected, (query, viewer)
     forged = {"headers": {"CloudFront-Viewer-Country": "DE"}}
     assert _currencies(await quotes(api, created, **forged)) == ["USD", *_TOKENS]
 
@@ -66,7 +66,7 @@ async def test_tokens_are_not_quoted_in_a_restricted_country_or_to_its_viewers(
     [
         ("T1", ["T1"]),  # Cloudflare's code for Tor
         ("T1", ["t1"]),
-        ("XX", ["XX"]),  # and for a country that it does not know
+        ("XX", ["XX"]),  # Cloudflare's code for an unknown country
         ("XX", ["DE, FR"]),
         ("XX", ["Germany"]),
         ("XX", [""]),
@@ -76,72 +76,74 @@ async def test_tokens_are_not_quoted_in_a_restricted_country_or_to_its_viewers(
 async def test_edge_codes_for_an_unknown_country_can_be_restricted_and_blocked(
     api: Api, country: str, headers: list[str]
 ) -> None:
-    created = await _dollars(api)
-    sent = [("X-Edge-Secret", "edge-secret")]
-    sent += [("CloudFront-Viewer-Country", value) for value in headers]
-    assert _currencies(await quotes(api, created, headers=sent)) == ["USD", *_TOKENS]
+    created = await _create_in_usd(api)
+    edge_headers = [("X-Edge-Secret", "edge-secret")]
+    edge_headers += [("CloudFront-Viewer-Country", value) for value in headers]
+    assert _currencies(await quotes(api, created, headers=edge_headers)) == ["USD", *_TOKENS]
     await _restrict(api, country)
-    assert _currencies(await quotes(api, created, headers=sent)) == ["USD"]
-    assert _currencies(await quotes(api, created, **_seen_from("DE"))) == ["USD", *_TOKENS]
+    assert _currencies(await quotes(api, created, headers=edge_headers)) == ["USD"]
+    assert _currencies(await quotes(api, created, **_viewed_from("DE"))) == ["USD", *_TOKENS]
     assert _currencies(await quotes(api, created)) == ["USD", *_TOKENS]
     await api.world.perform(AddFraudRule(kind=FraudRuleKind.COUNTRY, value=country))
-    assert list((await quotes(api, created, headers=sent)).json) == ["fds"]
+    assert list((await quotes(api, created, headers=edge_headers)).json) == ["fds"]
     assert _currencies(await quotes(api, created)) == ["USD", *_TOKENS]
     await api.world.perform(LiftRestriction(type=CRYPTO, country=country))
 
 
 async def test_the_remaining_quotes_are_unchanged(api: Api) -> None:
-    created = await _dollars(api)
-    free = (await quotes(api, created, "?country=DE")).json
+    created = await _create_in_usd(api)
+    unrestricted = (await quotes(api, created, "?country=DE")).json
     await _restrict(api)
-    narrowed = (await quotes(api, created, "?country=DE")).json
-    assert narrowed == free | {"quotes": free["quotes"][:1]}
+    restricted = (await quotes(api, created, "?country=DE")).json
+    assert restricted == unrestricted | {"quotes": unrestricted["quotes"][:1]}
 
 
 async def test_a_viewer_from_an_unsupported_country_can_be_restricted(api: Api) -> None:
-    created = await _dollars(api)
+    created = await _create_in_usd(api)
     await _restrict(api, "KR")
-    answer = await quotes(api, created, **_seen_from("KR"))
+    answer = await quotes(api, created, **_viewed_from("KR"))
     assert (_currencies(answer), answer.json["country"]) == (["USD"], "US")
 
 
 async def test_a_restricted_token_cannot_be_selected_and_opens_no_session(api: Api) -> None:
-    created = await _dollars(api)
+    created = await _create_in_usd(api)
     await _restrict(api)
     path = f"/v1/checkout/{created.json['checkout_id']}/quotes"
-    for body, viewer in (({"country": "DE"}, {}), ({}, _seen_from("DE"))):
+    for body, viewer in (({"country": "DE"}, {}), ({}, _viewed_from("DE"))):
         for currency in ({}, {"currency": "USDT"}):
-            chosen = {"payment_method_id": api.world.transfer, **body, **currency}
-            answer = await api.send("POST", path, json=chosen, **viewer)
-            assert refusal(answer) == (422, "UNSUPPORTED_CURRENCY"), chosen
+            selection = {"payment_method_id": api.world.transfer, **body, **currency}
+            answer = await api.send("POST", path, json=selection, **viewer)
+            assert refusal(answer) == (422, "UNSUPPORTED_CURRENCY"), selection
     assert api.world.gateway.created == []
     assert (await payment_of(api, created)).status == "PENDING"
     card = {"payment_method_id": api.world.card}
-    assert (await api.send("POST", path, json=card, **_seen_from("DE"))).status == 200
+    assert (await api.send("POST", path, json=card, **_viewed_from("DE"))).status == 200
 
 
 async def test_the_page_offers_no_tokens_to_a_restricted_viewer(api: Api) -> None:
-    created = await _dollars(api)
+    created = await _create_in_usd(api)
     path = f"/c/{created.json['checkout_id']}"
     await _restrict(api)
-    free = (await api.send("GET", path, **_seen_from("US"))).body.decode()
-    narrowed = (await api.send("GET", path, **_seen_from("DE"))).body.decode()
-    assert "USDT" in free
-    assert "USDT" not in narrowed
-    assert '/select"' in narrowed
+    unrestricted = (await api.send("GET", path, **_viewed_from("US"))).body.decode()
+    restricted = (await api.send("GET", path, **_viewed_from("DE"))).body.decode()
+    assert "USDT" in unrestricted
+    assert "USDT" not in restricted
+    assert '/select"' in restricted
     token = {"method": f"{api.world.transfer}|USDT|"}
-    answer = await api.send("POST", f"{path}/select", data=token, **_seen_from("DE"))
+    answer = await api.send("POST", f"{path}/select", data=token, **_viewed_from("DE"))
     assert answer.status == 422
     assert api.world.gateway.created == []
 
 
 async def test_a_token_selected_before_a_restriction_stays_selected(api: Api) -> None:
-    created = await _dollars(api)
-    chosen = await select(api, created, payment_method_id=api.world.transfer, currency="USDT")
-    assert chosen.status == 200
+    created = await _create_in_usd(api)
+    selection = await select(api, created, payment_method_id=api.world.transfer, currency="USDT")
+    assert selection.status == 200
     await _restrict(api)
     payment = await payment_of(api, created)
-    view = await api.send("GET", f"/v1/checkout/{created.json['checkout_id']}", **_seen_from("DE"))
+    view = await api.send(
+        "GET", f"/v1/checkout/{created.json['checkout_id']}", **_viewed_from("DE")
+    )
     assert view.json["selected"]["currency"] == "USDT"
     assert (payment.status, api.world.gateway.closed) == ("PROCESSING", [])
 
@@ -149,14 +151,14 @@ async def test_a_token_selected_before_a_restriction_stays_selected(api: Api) ->
 async def test_lifted_and_on_ramp_restrictions_do_not_affect_quotes(
     api: Api,
 ) -> None:
-    created = await _dollars(api)
+    created = await _create_in_usd(api)
     await _restrict(api)
     await _restrict(api, kind=RestrictionType.ONRAMP)
     await api.world.perform(LiftRestriction(type=CRYPTO, country="DE"))
-    answer = await quotes(api, created, "?country=DE", **_seen_from("DE"))
+    answer = await quotes(api, created, "?country=DE", **_viewed_from("DE"))
     assert _currencies(answer) == ["USD", *_TOKENS]
     created = await api.create(currency="USD", amount="1", country="DE")
-    assert created.status == 201  # a create is never restricted
+    assert created.status == 201  # restrictions do not apply to creates
 
 
 async def test_a_token_payment_has_no_quotes_in_a_restricted_country(

@@ -1,4 +1,4 @@
-"""Redirecting an active merchant's buyers, events or money needs two people."""
+"""If a merchant is active, redirecting its buyers, events or money needs two people."""
 
 import asyncio
 from collections.abc import AsyncIterator
@@ -90,8 +90,8 @@ def redirections(world: World) -> list[ChangeOperation[Any]]:
     ]
 
 
-def harmless(world: World) -> list[ChangeOperation[Any]]:
-    """List changes by the same operations that redirect nothing."""
+def harmless_changes(world: World) -> list[ChangeOperation[Any]]:
+    """List changes by the same operations that do not redirect anything."""
     return [
         profile(world, name="Nimbus Books Ltd"),
         profile(world, locale="ja", accent_colour="#0b5bd3"),
@@ -108,7 +108,7 @@ def harmless(world: World) -> list[ChangeOperation[Any]]:
     ]
 
 
-async def state(world: World, service: Service) -> list[Any]:
+async def read_state(world: World, service: Service) -> list[Any]:
     """Read everything that these operations change."""
     return [await service.run_operation(read, ADA) for read in _reads(world)]
 
@@ -125,26 +125,26 @@ def _reads(world: World) -> list[ReadOperation[Any]]:
 async def test_a_redirection_by_one_admin_changes_nothing_without_approval(
     world: World, operators: Service
 ) -> None:
-    before = await state(world, operators)
+    before = await read_state(world, operators)
     for change in redirections(world):
         proposal = await operators.submit(change, replace(ADA, uses_http=False))
         assert isinstance(proposal, Proposal), change
-        assert await state(world, operators) == before, change
+        assert await read_state(world, operators) == before, change
 
 
 async def test_a_redirection_takes_effect_when_another_admin_approves_it(
     world: World, operators: Service
 ) -> None:
     for change in redirections(world):
-        before = await state(world, operators)
+        before = await read_state(world, operators)
         assert isinstance(await perform_approved(operators, change), SimpleNamespace), change
-        assert await state(world, operators) != before, change
-    ended = await perform_approved(operators, RemoveTaxRate(country="TH"))
-    assert isinstance(ended, SimpleNamespace)
+        assert await read_state(world, operators) != before, change
+    result = await perform_approved(operators, RemoveTaxRate(country="TH"))
+    assert isinstance(result, SimpleNamespace)
 
 
 async def test_a_harmless_change_needs_no_approval(world: World, operators: Service) -> None:
-    for change in harmless(world):
+    for change in harmless_changes(world):
         assert not isinstance(await operators.submit(change, ADA), Proposal), change
 
 
@@ -162,8 +162,8 @@ async def test_repeating_an_approved_change_needs_no_second_approval(
     for change in _settings(world):
         await perform_approved(operators, change)
         assert not isinstance(await operators.submit(change, ADA), Proposal), change
-    fewer = profile(world, allowed_origins=[])
-    assert not isinstance(await operators.submit(fewer, ADA), Proposal)
+    removal = profile(world, allowed_origins=[])
+    assert not isinstance(await operators.submit(removal, ADA), Proposal)
 
 
 async def test_redirections_during_activation_need_no_approval(
@@ -178,7 +178,7 @@ async def test_redirections_during_activation_need_no_approval(
 async def test_a_merchant_that_was_ever_active_still_needs_approvals(
     world: World, operators: Service, status: str
 ) -> None:
-    """Otherwise, one admin could suspend it, redirect its events, and resume it."""
+    """Otherwise, a single admin could suspend it, redirect its events, and resume it."""
     await world.rows("UPDATE merchant SET activation = $1", status)
     for change in redirections(world):
         assert isinstance(await operators.submit(change, ADA), Proposal), change
@@ -187,7 +187,7 @@ async def test_a_merchant_that_was_ever_active_still_needs_approvals(
 async def test_a_change_checked_before_the_activation_is_refused_after_it(
     world: World, operators: Service
 ) -> None:
-    """A change that was checked before the activation is rejected if it is applied afterwards."""
+    """A change is checked again when it is applied."""
     await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
     context = replace(operators.operation_context, actor=ADA)
     for change in redirections(world):
@@ -197,9 +197,9 @@ async def test_a_change_checked_before_the_activation_is_refused_after_it(
     assert await merchant_store.has_gone_live(world.database, world.merchant_id)
     for change in redirections(world):
         async with world.database.transaction() as tx:
-            with pytest.raises(RefusedError, match="concurrent change") as refused:
+            with pytest.raises(RefusedError, match="concurrent change") as error:
                 await change.apply(context, tx)
-        assert refused.value.code is ErrorCode.CONFLICT, change
+        assert error.value.code is ErrorCode.CONFLICT, change
 
 
 async def test_changes_during_the_activation_transaction_wait_for_it_and_are_refused(
@@ -242,9 +242,9 @@ async def test_a_proposal_describes_the_old_and_new_values(
             "the tax rate of TH changes from 0 to 0.07",
         ),
     ]
-    for change, words in expected:
+    for change, description in expected:
         proposal = await operators.submit(change, ADA)
         assert isinstance(proposal, Proposal)
         view = make_proposal_view(proposal)
-        assert view.changes == [words]
+        assert view.changes == [description]
         await operators.run_operation(Approve(approval_id=view.id), ALAN)

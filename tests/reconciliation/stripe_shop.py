@@ -1,4 +1,4 @@
-"""A merchant's card method at the Stripe emulator, whose days are compared."""
+"""A merchant with a card method at the Stripe emulator."""
 
 import asyncio
 import json
@@ -29,9 +29,9 @@ from tests.support.patience import PATIENCE_S
 from tests.support.stripe import SECRET_KEY, Buyer, credentials
 from tests.support.world import World
 
-#: When the day before is compared, after midnight (UTC): a gateway's list is complete then.
+#: How long after midnight (UTC) the previous day is compared, when the gateway's list is complete.
 _COMPARED_AFTER = timedelta(seconds=3_700)
-#: A test does not begin so shortly before midnight that its payments could fall on two days.
+#: If less time is left before midnight, a test waits, so that all its payments are on the same day.
 _MIDNIGHT_MARGIN = timedelta(seconds=30)
 
 
@@ -60,8 +60,8 @@ class Shop:
     async def open(self) -> None:
         """Add the account and the card. Later payments belong to the day of opening."""
         midnight = _midnight(datetime.now(UTC)) + timedelta(days=1)
-        if (left := midnight - datetime.now(UTC)) < _MIDNIGHT_MARGIN:
-            await asyncio.sleep(left.total_seconds())
+        if (remaining := midnight - datetime.now(UTC)) < _MIDNIGHT_MARGIN:
+            await asyncio.sleep(remaining.total_seconds())
         self.opened_on = _midnight(datetime.now(UTC))
         account = await self.world.perform(
             AddAccount(provider="stripe", base_url=self.url, credentials=credentials(self.url))
@@ -87,7 +87,7 @@ class Shop:
         return payment
 
     async def pay(self) -> Payment:
-        """Create and pay a payment of which the service does not know yet."""
+        """Create and pay a payment. The service is not notified."""
         payment = await self.world.create()
         selected = await self.world.select(payment, self.method)
         [row] = await self.world.rows(
@@ -102,21 +102,21 @@ class Shop:
         return payment
 
     async def pay_out(self) -> str:
-        return (await self._ask("payouts", secret_key=SECRET_KEY, currency="thb"))["id"]
+        return (await self._post("payouts", secret_key=SECRET_KEY, currency="thb"))["id"]
 
     async def dispute(self, payment: Payment) -> str:
         [row] = await self.world.rows(
             "SELECT reference FROM session WHERE payment_id = $1", payment.id
         )
-        return (await self._ask("disputes", payment_intent=row["reference"]))["id"]
+        return (await self._post("disputes", payment_intent=row["reference"]))["id"]
 
     async def decide(self, dispute: str, status: str) -> None:
-        await self._ask(f"disputes/{dispute}", status=status)
+        await self._post(f"disputes/{dispute}", status=status)
 
     async def fail(self, payout: str) -> None:
-        await self._ask(f"payouts/{payout}/fail")
+        await self._post(f"payouts/{payout}/fail")
 
-    async def _ask(self, path: str, **fields: str) -> Any:
+    async def _post(self, path: str, **fields: str) -> Any:
         async with self.http.post(f"{self.url}/_sandbox/{path}", json=fields) as answer:
             assert answer.status == 200, await answer.text()
             return await answer.json()

@@ -1,4 +1,4 @@
-"""ECPay's settlement files are compared by the orders in their lines."""
+"""Lines of ECPay settlement files are matched by their order numbers."""
 
 from decimal import Decimal
 from pathlib import Path
@@ -27,8 +27,8 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def _paid(world: World, trade_no: str) -> tuple[Payment, str]:
-    """Create and pay a payment of 1590 TWD; return it and our number of its trade."""
+async def _pay(world: World, trade_no: str) -> tuple[Payment, str]:
+    """Create and pay a payment of 1590 TWD; return it and our order number."""
     payment = await world.create(currency="TWD", amount=Decimal(1590), amount_text="1590")
     session = (await world.select(payment)).session
     number = f"A{trade_no}"
@@ -50,7 +50,7 @@ async def _now(world: World) -> str:
     return row["now"]
 
 
-async def _take(
+async def _compare(
     world: World, folder: Path, *lines: str, encoding: str = "utf-8-sig", name: str = "a.csv"
 ) -> RunRecord:
     """Put a file of lines, each with an order and an amount, into the account's folder."""
@@ -72,32 +72,32 @@ async def test_payments_are_matched_by_our_number_or_the_gateways_number(
     world: World, tmp_path: Path, encoding: str
 ) -> None:
     assert EcpayGateway.capabilities.layouts == LAYOUTS
-    await _paid(world, "2611210001")
-    _, second = await _paid(world, "2611210002")
-    run = await _take(world, tmp_path, "2611210001 1590", f"{second} 1590", encoding=encoding)
+    await _pay(world, "2611210001")
+    _, second = await _pay(world, "2611210002")
+    run = await _compare(world, tmp_path, "2611210001 1590", f"{second} 1590", encoding=encoding)
     assert (run.status, run.lines, run.problem) == ("matched", 2, "")
 
 
 async def test_refunds_are_matched_once_each_by_order_and_amount(
     world: World, tmp_path: Path
 ) -> None:
-    payment, number = await _paid(world, "2611210001")
+    payment, number = await _pay(world, "2611210001")
     for amount in ("300", "300", "90"):
         await asked(world, payment, amount)
     assert await work(world) == 3
     lines = [f"{number} 1590", f"{number} -300", f"{number} -90", f"{number} -300"]
-    run = await _take(world, tmp_path, *lines)
+    run = await _compare(world, tmp_path, *lines)
     assert (run.status, run.lines) == ("matched", 4)
 
 
 async def test_an_unknown_refund_and_an_unknown_order_open_cases(
     world: World, tmp_path: Path
 ) -> None:
-    payment, number = await _paid(world, "2611210001")
+    payment, number = await _pay(world, "2611210001")
     await asked(world, payment, "300")
     assert await work(world) == 1
     lines = [f"{number} 1590", f"{number} -300", f"{number} -300", "Z9 500"]
-    run = await _take(world, tmp_path, *lines)
+    run = await _compare(world, tmp_path, *lines)
     assert (run.status, run.opened) == ("differs", 2)
     subjects = sorted(case.subject or "" for case in await world.perform(ListCases()))
     assert subjects[0].startswith("fake payment Z9: extra, 500")
@@ -115,6 +115,6 @@ async def test_an_unknown_refund_and_an_unknown_order_open_cases(
 async def test_an_invalid_line_fails_its_file(
     world: World, tmp_path: Path, line: str, problem: str
 ) -> None:
-    run = await _take(world, tmp_path, line)
+    run = await _compare(world, tmp_path, line)
     assert run.status == "failed"
     assert run.problem.startswith(f"line 2: {problem}")

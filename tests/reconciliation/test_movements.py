@@ -64,20 +64,20 @@ async def test_a_dashboard_refund_with_a_lost_callback_is_recorded_once(
     [row] = await shop.world.rows("SELECT reference FROM capture")
     reference = await buyer.refund_in_dashboard(row["reference"], 59_000)
     [run] = await shop.next_day()
-    counted = Books("PARTIALLY_REFUNDED", "590", "0", 59_000, 0)
-    assert await books(shop.world, payment) == counted
+    expected = Books("PARTIALLY_REFUNDED", "590", "0", 59_000, 0)
+    assert await books(shop.world, payment) == expected
     assert (run.status, run.lines, run.opened) == ("matched", 2, 0)
-    late = OutsideRefund(
+    outside_refund = OutsideRefund(
         reference=reference,
         capture=row["reference"],
         state=GatewayRefundState.DONE,
         amount_minor=59_000,
         currency="THB",
     )
-    callback = VerifiedCallback(id="evt_late", outside_refund=late)
+    callback = VerifiedCallback(id="evt_late", outside_refund=outside_refund)
     await shop.world.service.callback_receiver.receive(shop.account_id, callback, b"{}")
     await shop.next_day()
-    assert await books(shop.world, payment) == counted
+    assert await books(shop.world, payment) == expected
     assert await shop.world.cases(payment) == ["OUTSIDE_REFUND"]
     assert await shop.world.perform(CheckLedger()) == []
 
@@ -97,8 +97,8 @@ async def test_a_capture_that_stripe_does_not_list_opens_a_case(shop: Shop) -> N
     await shop.world.rows("UPDATE capture SET reference = 'pi_other'")
     [run] = await shop.next_day()
     assert (run.status, run.opened) == ("differs", 2)
-    there, here = await shop.subjects()
-    assert {": extra, " in there, ": missing, " in here} == {True} or "pi_other: missing" in there
+    first, second = await shop.subjects()
+    assert {": extra, " in first, ": missing, " in second} == {True} or "pi_other: missing" in first
 
 
 async def test_every_completed_day_is_compared_once(shop: Shop) -> None:
@@ -109,7 +109,7 @@ async def test_every_completed_day_is_compared_once(shop: Shop) -> None:
     assert [run.status for run in runs] == ["matched"] * 4
     assert runs[-1] == first
     assert len({run.name for run in runs}) == 4
-    # A payment is listed for some days after its own, and none of it is missed then.
+    # A payment is also listed on the following days, and matches on each of them.
     assert [run.lines for run in runs] == [1, 1, 1, 1]
 
 
@@ -121,8 +121,8 @@ async def test_a_payout_is_recorded_once_with_the_stripe_fees(shop: Shop) -> Non
     await shop.next_day()
     [payout] = await shop.payouts()
     assert (payout.reference, payout.recorded_by) == (reference, "reconciliation")
-    kept = 2 * (159_000 * 29 // 1_000 + 30)
-    assert (int(payout.amount_minor), int(payout.fee_minor)) == (318_000 - kept, kept)
+    fees = 2 * (159_000 * 29 // 1_000 + 30)
+    assert (int(payout.amount_minor), int(payout.fee_minor)) == (318_000 - fees, fees)
     assert await balance(shop.world, f"gateway_clearing:{shop.account_id}") == 0
     assert await shop.world.perform(CheckLedger()) == []
 
@@ -150,7 +150,7 @@ async def _record(shop: Shop, reference: str, amount: str) -> GatewayPayoutRecor
 
 
 async def test_a_payout_recorded_again_by_a_person_is_not_reversed_again(shop: Shop) -> None:
-    """The days of a list overlap, so a return is listed more than once."""
+    """The listed days overlap, so a failed payout is listed more than once."""
     await shop.sell()
     reference = await shop.pay_out()
     await shop.next_day()
@@ -194,11 +194,11 @@ async def test_an_unreachable_gateway_starts_no_run_and_is_queried_again_later(
 ) -> None:
     await shop.sell()
 
-    async def away(*args: Any) -> OutcomeUnknown:
+    async def fail_to_list(*args: Any) -> OutcomeUnknown:
         return OutcomeUnknown(detail=f"away {len(args)}")
 
     with monkeypatch.context() as patch:
-        patch.setattr(StripeGateway, "list_movements", away)
+        patch.setattr(StripeGateway, "list_movements", fail_to_list)
         assert await shop.next_day() == []
     assert [run.status for run in await shop.compare()] == ["matched"]
 

@@ -1,4 +1,4 @@
-"""A provider's file is compared with our data: each difference is reported and is one case."""
+"""A provider's file is compared with our data. Each difference is reported and opens a case."""
 
 import asyncio
 import hashlib
@@ -53,15 +53,15 @@ Write = Callable[..., Path]
 def write(tmp_path: Path) -> Write:
     """Write a file of lines below the header."""
 
-    def written(*lines: str, header: str = _HEADER, name: str = "file.csv") -> Path:
+    def write_file(*lines: str, header: str = _HEADER, name: str = "file.csv") -> Path:
         path = tmp_path / name
         path.write_text("\n".join([header, *lines, ""]))
         return path
 
-    return written
+    return write_file
 
 
-async def _paid(
+async def _pay(
     world: World, reference: str, amount_minor: int = 159_000, currency: str = "THB"
 ) -> Payment:
     payment = await world.create()
@@ -71,41 +71,41 @@ async def _paid(
     )
 
 
-async def _refunded(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
-    """Let a provider report two refunds with the same data, the first with this name."""
-    _, *made = await add_refunds_for_approval(world)
+async def _refund(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
+    """Report two refunds with the same data, the first with this reference."""
+    _, *refund_ids = await add_refunds_for_approval(world)
     await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
     async with world.database.transaction() as tx:
-        for number, one in enumerate(made):
+        for number, refund_id in enumerate(refund_ids):
             report = RefundReport(state=state, reference=None if number else reference)
-            await settle_refund(tx, one, report)
-    return made
+            await settle_refund(tx, refund_id, report)
+    return refund_ids
 
 
-def _comparison(path: Path, **more: Any) -> ReconciliationInput:
-    """Compare with all data that we have ever received."""
-    fields = {"provider": "fake", "since": _LONG_AGO, "until": _FAR_AWAY} | more
+def _comparison(path: Path, **options: Any) -> ReconciliationInput:
+    """Compare with all stored data if no period is given."""
+    fields = {"provider": "fake", "since": _LONG_AGO, "until": _FAR_AWAY} | options
     return ReconciliationInput(file=open_provider_file(path), **fields)
 
 
-async def _compare(world: World, path: Path, **more: Any) -> ReconciliationResult:
-    return await world.perform(CompareProviderFile(comparison=_comparison(path, **more)))
+async def _compare(world: World, path: Path, **options: Any) -> ReconciliationResult:
+    return await world.perform(CompareProviderFile(comparison=_comparison(path, **options)))
 
 
-async def _reconcile(world: World, path: Path, **more: Any) -> ReconciliationResult:
-    return await world.perform(ReconcileProviderFile(comparison=_comparison(path, **more)))
+async def _reconcile(world: World, path: Path, **options: Any) -> ReconciliationResult:
+    return await world.perform(ReconcileProviderFile(comparison=_comparison(path, **options)))
 
 
-def _counts(found: ReconciliationResult) -> dict[str, tuple[int, ...]]:
+def _counts(result: ReconciliationResult) -> dict[str, tuple[int, ...]]:
     return {
         tally.type: (tally.lines, tally.matched, tally.missing, tally.extra, tally.different)
-        for tally in found.tallies
+        for tally in result.tallies
     }
 
 
 async def test_matching_records_are_not_differences(world: World, write: Write) -> None:
-    await _paid(world, "cap-a")
-    [first, second] = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    await _pay(world, "cap-a")
+    [first, second] = await _refund(world, "back-1", GatewayRefundState.DONE)
     [paid] = await world.rows("SELECT reference FROM capture WHERE reference <> 'cap-a'")
     path = write(
         f"payment,cap-a,,1590.00,THB,{_AT}",
@@ -114,29 +114,31 @@ async def test_matching_records_are_not_differences(world: World, write: Write) 
         f"refund,back-1,,90.0,THB,{_AT}",
         f"refund,theirs,{ids.format_id(ids.REFUND, second)},90.00,THB,{_AT}",
     )
-    found = await _compare(world, path)
-    assert (found.difference_count, found.differences) == (0, [])
-    assert _counts(found) == {"payment": (2, 2, 0, 0, 0), "refund": (2, 2, 0, 0, 0)}
+    result = await _compare(world, path)
+    assert (result.difference_count, result.differences) == (0, [])
+    assert _counts(result) == {"payment": (2, 2, 0, 0, 0), "refund": (2, 2, 0, 0, 0)}
     assert first != second
 
 
 async def test_a_refund_that_the_gateway_made_twice_is_a_difference(
     world: World, write: Write
 ) -> None:
-    [first, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
-    ours = ids.format_id(ids.REFUND, first)
-    path = write(f"refund,back-0,{ours},90.00,THB,{_AT}", f"refund,back-1,{ours},90.00,THB,{_AT}")
-    found = await _compare(world, path, until=datetime(2000, 1, 2, tzinfo=UTC))
-    assert _counts(found)["refund"] == (2, 1, 0, 1, 0)
-    [said] = found.differences
-    assert "refund back-0: extra, 90.00 THB" in said
-    assert said.endswith("ours is SUCCEEDED")
+    [first, _] = await _refund(world, "back-1", GatewayRefundState.DONE)
+    refund_id = ids.format_id(ids.REFUND, first)
+    path = write(
+        f"refund,back-0,{refund_id},90.00,THB,{_AT}", f"refund,back-1,{refund_id},90.00,THB,{_AT}"
+    )
+    result = await _compare(world, path, until=datetime(2000, 1, 2, tzinfo=UTC))
+    assert _counts(result)["refund"] == (2, 1, 0, 1, 0)
+    [difference] = result.differences
+    assert "refund back-0: extra, 90.00 THB" in difference
+    assert difference.endswith("ours is SUCCEEDED")
 
 
 async def test_each_difference_is_reported_and_opens_one_case(world: World, write: Write) -> None:
     for reference in ("cap-less", "cap-yen", "cap-lost"):
-        await _paid(world, reference)
-    made = await _refunded(world, "back-1", GatewayRefundState.DONE)
+        await _pay(world, reference)
+    refund_ids = await _refund(world, "back-1", GatewayRefundState.DONE)
     [paid] = await world.rows("SELECT reference FROM capture WHERE reference NOT LIKE 'cap-_%s%'"
                               " AND reference <> 'cap-yen'")  # fmt: skip
     path = write(
@@ -147,19 +149,19 @@ async def test_each_difference_is_reported_and_opens_one_case(world: World, writ
         f"refund,back-1,,91.005,THB,{_AT}",
         f"refund,back-new,,7,JPY,{_AT}",
     )
-    found = await _compare(world, path)
-    assert _counts(found) == {"payment": (4, 1, 1, 1, 2), "refund": (2, 0, 1, 1, 1)}
+    result = await _compare(world, path)
+    assert _counts(result) == {"payment": (4, 1, 1, 1, 2), "refund": (2, 0, 1, 1, 1)}
     assert await world.perform(ListCases(kind=CaseKind.RECONCILIATION)) == []
-    known = await _reconcile(world, path)
-    assert (known.opened, known.differences) == (7, found.differences)
+    applied = await _reconcile(world, path)
+    assert (applied.opened, applied.differences) == (7, result.differences)
     cases = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
-    assert sorted(case.subject for case in cases) == sorted(found.differences)
-    missing = [difference for difference in found.differences if "missing" in difference]
+    assert sorted(case.subject for case in cases) == sorted(result.differences)
+    missing = [difference for difference in result.differences if "missing" in difference]
     assert [item.split(" at ")[0] for item in missing] == [
         "fake payment cap-lost: missing, 1590.00 THB",
-        f"fake refund {made[1]}: missing, 90.00 THB",
+        f"fake refund {refund_ids[1]}: missing, 90.00 THB",
     ]
-    assert [difference for difference in found.differences if "missing" not in difference] == [
+    assert [difference for difference in result.differences if "missing" not in difference] == [
         "fake payment cap-less: different, 12.00 THB there, 1590.00 THB here",
         "fake payment cap-yen: different, 1590 JPY there, 1590.00 THB here",
         "fake payment cap-new: extra, 12.50 USD at 2026-11-21T08:00:00.000Z",
@@ -175,50 +177,50 @@ async def test_every_currency_is_compared_in_its_own_minor_unit(world: World, wr
         ("cap-lost", 12_345, "KWD"),
         ("cap-won", 1_250, "KRW"),
     ):
-        await _paid(world, reference, amount_minor, currency)
+        await _pay(world, reference, amount_minor, currency)
     path = write(
         f"payment,cap-same,,12.50,SGD,{_AT}",
         f"payment,cap-less,,1250,SGD,{_AT}",
         f"payment,cap-won,,1250,KRW,{_AT}",
         f"payment,cap-new,,7.5,EUR,{_AT}",
     )
-    found = await _compare(world, path)
-    assert [subject.split(" at ")[0] for subject in found.differences] == [
+    result = await _compare(world, path)
+    assert [subject.split(" at ")[0] for subject in result.differences] == [
         "fake payment cap-less: different, 1250.00 SGD there, 12.50 SGD here",
         "fake payment cap-new: extra, 7.50 EUR",
         "fake payment cap-lost: missing, 12.345 KWD",
     ]
-    assert _counts(found)["payment"] == (4, 2, 1, 1, 1)
+    assert _counts(result)["payment"] == (4, 2, 1, 1, 1)
 
 
 async def test_a_case_references_the_known_payment_refund_and_merchant(
     world: World, write: Write
 ) -> None:
-    payment = await _paid(world, "cap-1")
-    [refund, _] = await _refunded(world, "back-1", GatewayRefundState.DONE)
+    payment = await _pay(world, "cap-1")
+    [refund, _] = await _refund(world, "back-1", GatewayRefundState.DONE)
     await _reconcile(world, write(f"refund,back-1,,1.00,THB,{_AT}"))
     rows = await world.rows("SELECT * FROM money_case WHERE kind = 'RECONCILIATION'")
-    known = {row["subject"].split(":")[0]: row for row in rows}
+    cases_by_name = {row["subject"].split(":")[0]: row for row in rows}
     [capture] = await world.rows("SELECT id FROM capture WHERE reference = 'cap-1'")
-    lost = known["fake payment cap-1"]
+    lost = cases_by_name["fake payment cap-1"]
     assert (lost["capture_id"], lost["payment_id"]) == (capture["id"], payment.id)
     assert (lost["merchant_id"], lost["status"]) == (world.merchant_id, "OPEN")
-    assert known["fake refund back-1"]["refund_id"] == refund
-    assert known["fake refund back-1"]["merchant_id"] == world.merchant_id
-    shown = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
-    assert ids.format_id(ids.REFUND, refund) in {item.refund_id for item in shown}
+    assert cases_by_name["fake refund back-1"]["refund_id"] == refund
+    assert cases_by_name["fake refund back-1"]["merchant_id"] == world.merchant_id
+    cases = await world.perform(ListCases(kind=CaseKind.RECONCILIATION))
+    assert ids.format_id(ids.REFUND, refund) in {item.refund_id for item in cases}
 
 
 async def test_repeating_a_file_opens_no_case_even_if_a_case_was_closed(
     world: World, write: Write
 ) -> None:
-    await _paid(world, "cap-1")
+    await _pay(world, "cap-1")
     path = write(f"payment,cap-2,,1.00,THB,{_AT}", f"refund,back-1,,2.00,THB,{_AT}")
     assert (await _reconcile(world, path)).opened == 3
     first, *_ = await world.perform(ListCases())
     await world.perform(ResolveCase(case_id=first.id, resolution="dismiss", note="theirs"))
-    again = await _reconcile(world, path)
-    assert (again.opened, again.difference_count) == (0, 3)
+    repeated = await _reconcile(world, path)
+    assert (repeated.opened, repeated.difference_count) == (0, 3)
     later = write(
         f"payment,cap-2,,1.0,THB,{_AT.replace('Z', '+00:00')}",
         f"refund,back-1,,2,THB,{_AT}",
@@ -235,64 +237,64 @@ async def test_only_applied_files_are_in_the_audit_log_without_their_lines(
     assert await world.perform(ListAuditEntries(of="reconcile")) == []
     await _reconcile(world, path)
     [line] = await world.perform(ListAuditEntries(of="reconcile"))
-    told = json.dumps(line.details)
-    assert hashlib.sha256(path.read_bytes()).hexdigest() in told
+    details = json.dumps(line.details)
+    assert hashlib.sha256(path.read_bytes()).hexdigest() in details
     assert line.details["opened"] == 1
     assert line.details["tallies"][0]["extra"] == 1
-    assert "cap-secret" not in told
-    assert str(path.parent) not in told
+    assert "cap-secret" not in details
+    assert str(path.parent) not in details
 
 
 async def test_a_session_that_the_file_reports_as_paid_is_inquired_about_immediately(
     world: World, write: Write
 ) -> None:
-    ours = (await world.select(await world.create())).session
-    ended = await _paid(world, "cap-1")
-    assert ended.session_id is not None
+    open_session = (await world.select(await world.create())).session
+    paid_payment = await _pay(world, "cap-1")
+    assert paid_payment.session_id is not None
     path = write(
-        f"payment,cap-1,{ids.format_id(ids.SESSION, ended.session_id)},1590.00,THB,{_AT}",
-        f"payment,cap-2,{ids.format_id(ids.SESSION, ours.id)},1590.00,THB,{_AT}",
-        f"payment,cap-3,{ended.session_id},1590.00,THB,{_AT}",
+        f"payment,cap-1,{ids.format_id(ids.SESSION, paid_payment.session_id)},1590.00,THB,{_AT}",
+        f"payment,cap-2,{ids.format_id(ids.SESSION, open_session.id)},1590.00,THB,{_AT}",
+        f"payment,cap-3,{paid_payment.session_id},1590.00,THB,{_AT}",
         f"payment,cap-5,order 77,1590.00,THB,{_AT}",
     )
     due = "SELECT id FROM session WHERE inquire_at <= clock()"
     assert (await _compare(world, path, account_id=world.account_id)).asked == 0
     assert await world.rows(due) == []
-    found = await _reconcile(world, path, account_id=world.account_id)
-    assert (found.asked, found.opened) == (1, 3)
-    assert [row["id"] for row in await world.rows(due)] == [ours.id]
+    result = await _reconcile(world, path, account_id=world.account_id)
+    assert (result.asked, result.opened) == (1, 3)
+    assert [row["id"] for row in await world.rows(due)] == [open_session.id]
     rows = await world.rows(
         "SELECT session_id, payment_id, merchant_id FROM money_case ORDER BY id"
     )
-    named = {row["session_id"]: (row["payment_id"], row["merchant_id"]) for row in rows}
-    assert named == {
-        ours.id: (ours.payment_id, world.merchant_id),
-        ended.session_id: (ended.id, world.merchant_id),
+    references = {row["session_id"]: (row["payment_id"], row["merchant_id"]) for row in rows}
+    assert references == {
+        open_session.id: (open_session.payment_id, world.merchant_id),
+        paid_payment.session_id: (paid_payment.id, world.merchant_id),
         None: (None, None),
     }
 
 
 async def test_a_session_of_another_account_is_not_matched(world: World, write: Write) -> None:
     session = (await world.select(await world.create())).session
-    other = await world.add_account("http://other.test", signing_secret="x")
+    other_account_id = await world.add_account("http://other.test", signing_secret="x")
     path = write(f"payment,cap-1,{session.id},1590.00,THB,{_AT}")
-    found = await _reconcile(world, path, account_id=other)
-    assert (found.asked, found.opened) == (0, 1)
+    result = await _reconcile(world, path, account_id=other_account_id)
+    assert (result.asked, result.opened) == (0, 1)
     assert await world.rows("SELECT FROM money_case WHERE session_id IS NULL")
 
 
 async def test_a_pending_refund_in_the_file_is_inquired_about_immediately(
     world: World, write: Write
 ) -> None:
-    [refund, _] = await _refunded(world, "back-1", GatewayRefundState.PENDING)
+    [refund, _] = await _refund(world, "back-1", GatewayRefundState.PENDING)
     await refund_store.schedule_inquiry(world.database, refund, 3600, inquiries=1)
     [paid] = await world.rows("SELECT reference FROM capture")
     path = write(f"payment,{paid['reference']},,1590,THB,{_AT}", f"refund,back-1,,90,THB,{_AT}")
-    found = await _reconcile(world, path)
-    assert found.differences == [
+    result = await _reconcile(world, path)
+    assert result.differences == [
         "fake refund back-1: extra, 90.00 THB at 2026-11-21T08:00:00.000Z, ours is PENDING"
     ]
-    assert found.asked == 1
+    assert result.asked == 1
     assert await world.rows("SELECT FROM refund WHERE id = $1 AND next_at <= clock()", refund)
 
 
@@ -301,7 +303,7 @@ async def test_missing_records_are_searched_only_in_the_period_of_the_file(
 ) -> None:
     moments = [datetime(2026, 11, 21, 8, minute, tzinfo=UTC) for minute in (0, 4, 6, 30, 31)]
     for number, moment in enumerate(moments):
-        await _paid(world, f"cap-{number}")
+        await _pay(world, f"cap-{number}")
         await world.rows(
             "UPDATE capture SET captured_at = $2 WHERE reference = $1", f"cap-{number}", moment
         )
@@ -310,37 +312,37 @@ async def test_missing_records_are_searched_only_in_the_period_of_the_file(
         "payment,cap-3,,1590.00,THB,2026-11-21T08:30:00Z",
     )
 
-    async def lost(**period: Any) -> list[str]:
-        found = await _compare(world, path, **({"since": None, "until": None} | period))
-        return [difference.split(":")[0].split()[-1] for difference in found.differences]
+    async def list_missing(**period: Any) -> list[str]:
+        result = await _compare(world, path, **({"since": None, "until": None} | period))
+        return [difference.split(":")[0].split()[-1] for difference in result.differences]
 
-    # cap-1 came to us within the first minutes: it may stand in the file of the day before.
-    assert await lost() == ["cap-2"]
-    assert await lost(since=moments[0]) == ["cap-1", "cap-2"]
-    assert await lost(since=moments[0].replace(tzinfo=None)) == ["cap-1", "cap-2"]
-    assert await lost(until=moments[4]) == ["cap-2", "cap-4"]
-    # What the file has is found whenever it came to us.
-    assert await lost(since=moments[4] + timedelta(days=1), until=_FAR_AWAY) == []
+    # cap-1 was captured within the first minutes, so it may be in the file of the previous day.
+    assert await list_missing() == ["cap-2"]
+    assert await list_missing(since=moments[0]) == ["cap-1", "cap-2"]
+    assert await list_missing(since=moments[0].replace(tzinfo=None)) == ["cap-1", "cap-2"]
+    assert await list_missing(until=moments[4]) == ["cap-2", "cap-4"]
+    # Lines of the file are matched regardless of the period.
+    assert await list_missing(since=moments[4] + timedelta(days=1), until=_FAR_AWAY) == []
 
 
 async def test_each_account_has_its_own_references(world: World, write: Write) -> None:
-    other = await world.add_account("http://other.test", signing_secret="x")
-    await _paid(world, "cap-1")
+    other_account_id = await world.add_account("http://other.test", signing_secret="x")
+    await _pay(world, "cap-1")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
     assert (await _compare(world, path, account_id=world.account_id)).difference_count == 0
     assert (await _compare(world, path)).difference_count == 0
-    found = await _compare(world, path, account_id=other)
-    assert _counts(found)["payment"] == (1, 0, 0, 1, 0)
+    result = await _compare(world, path, account_id=other_account_id)
+    assert _counts(result)["payment"] == (1, 0, 0, 1, 0)
     row = await world.rows("SELECT session_id, payment_id FROM capture")
     await world.rows(
         "INSERT INTO capture (id, account_id, reference, session_id, payment_id, currency, "
         "amount_minor, credited, captured_at) VALUES (gen_random_uuid(), $1, 'cap-1', $2, $3, "
         "'THB', 5, false, clock())",
-        other,
+        other_account_id,
         row[0]["session_id"],
         row[0]["payment_id"],
     )
-    assert (await _compare(world, path)).difference_count == 0  # one of both is it
+    assert (await _compare(world, path)).difference_count == 0  # either capture matches
 
 
 @pytest.mark.parametrize(
@@ -379,12 +381,12 @@ async def test_each_account_has_its_own_references(world: World, write: Write) -
 )
 def test_an_invalid_line_is_reported_with_its_number(write: Write, line: str, problem: str) -> None:
     path = write(f"payment,fine,,1.00,THB,{_AT}", line.format(at=_AT, long=201 * "x"))
-    with pytest.raises(InvalidProviderFileError) as bad:
+    with pytest.raises(InvalidProviderFileError) as error:
         list(open_provider_file(path).read())
-    [told] = bad.value.problems
-    assert told.startswith("line 3: ")
-    assert problem in told
-    assert len(told) < 200
+    [message] = error.value.problems
+    assert message.startswith("line 3: ")
+    assert problem in message
+    assert len(message) < 200
 
 
 @pytest.mark.parametrize(
@@ -404,21 +406,21 @@ def test_an_invalid_line_is_reported_with_its_number(write: Write, line: str, pr
 def test_an_invalid_line_of_a_file_with_fees_is_reported(
     write: Write, line: str, problem: str
 ) -> None:
-    fine = (f"payment,fine,,1.00,THB,{_AT},", f"payout,fine,,1.000,THB,{_AT},0.10")
-    path = write(*fine, line.format(at=_AT), header=f"{_HEADER},fee")
-    with pytest.raises(InvalidProviderFileError) as bad:
+    valid_lines = (f"payment,fine,,1.00,THB,{_AT},", f"payout,fine,,1.000,THB,{_AT},0.10")
+    path = write(*valid_lines, line.format(at=_AT), header=f"{_HEADER},fee")
+    with pytest.raises(InvalidProviderFileError) as error:
         list(open_provider_file(path).read())
-    [told] = bad.value.problems
-    assert told.startswith("line 4: ")
-    assert problem in told
+    [message] = error.value.problems
+    assert message.startswith("line 4: ")
+    assert problem in message
 
 
 def test_only_the_first_of_many_invalid_lines_are_reported(write: Write) -> None:
     path = write(*[f"payment,a,,1,THB,{_AT}", *["x"] * 1_000])
-    with pytest.raises(InvalidProviderFileError) as bad:
+    with pytest.raises(InvalidProviderFileError) as error:
         list(open_provider_file(path).read())
-    told = bad.value.problems
-    assert (len(told), told[0], told[-1]) == (
+    problems = error.value.problems
+    assert (len(problems), problems[0], problems[-1]) == (
         *(21, "line 3: the line has 1 columns, not 6", "and 980 more"),
     )
 
@@ -440,9 +442,9 @@ def test_an_invalid_file_is_reported(write: Write, tmp_path: Path) -> None:
     (tmp_path / "latin.csv").write_bytes(f"{_HEADER}\npayment,".encode() + b"\xe9,,1,THB,x\n")
     cases.append((tmp_path / "latin.csv", "the file is not UTF-8"))
     for path, problem in cases:
-        with pytest.raises(InvalidProviderFileError) as bad:
+        with pytest.raises(InvalidProviderFileError) as error:
             list(open_provider_file(path).read())
-        assert problem in bad.value.problems[0], path
+        assert problem in error.value.problems[0], path
 
 
 def test_a_file_written_by_a_spreadsheet_is_accepted(tmp_path: Path) -> None:
@@ -470,9 +472,9 @@ async def test_a_file_with_a_duplicate_line_is_rejected_without_changes(
         f"payment,cap-1,,2.00,THB,{_AT}",
     )
     for perform in (_compare, _reconcile):
-        with pytest.raises(InvalidProviderFileError) as bad:
+        with pytest.raises(InvalidProviderFileError) as error:
             await perform(world, path)
-        assert bad.value.problems == ["line 4: duplicate of line 2"]
+        assert error.value.problems == ["line 4: duplicate of line 2"]
     assert await world.perform(ListCases(status="ALL")) == []
     assert await world.perform(ListAuditEntries(of="reconcile")) == []
 
@@ -488,16 +490,16 @@ async def test_a_file_that_changes_during_the_read_is_refused(world: World, writ
 async def test_an_unknown_account_or_missing_period_is_refused(world: World, write: Write) -> None:
     await offer_tokens(world)
     path = write(f"payment,cap-1,,1.00,THB,{_AT}")
-    for more, words in (
+    for options, message in (
         ({"provider": "nobody"}, "'nobody' has no account to compare a file with"),
         ({"provider": "gateway_contract"}, "has no account to compare a file with"),
         ({"account_id": 99}, "fake has no account 99"),
         ({"account_id": 2**64}, f"fake has no account {2**64}"),
     ):
         for perform in (_compare, _reconcile):
-            with pytest.raises(RefusedError, match=words) as refused:
-                await perform(world, path, **more)
-            assert refused.value.code is ErrorCode.NOT_FOUND
+            with pytest.raises(RefusedError, match=message) as error:
+                await perform(world, path, **options)
+            assert error.value.code is ErrorCode.NOT_FOUND
     empty = write()
     with pytest.raises(RefusedError, match="the file has no lines; specify its period"):
         await _compare(world, empty, until=None)
@@ -507,21 +509,25 @@ async def test_an_unknown_account_or_missing_period_is_refused(world: World, wri
 async def test_payouts_are_reported_by_the_comparison_and_recorded_when_applied(
     world: World, write: Write
 ) -> None:
-    await _paid(world, "cap-1")
+    await _pay(world, "cap-1")
     payouts = (f"payout,po_1,,1543.89,THB,{_AT},46.11", f"payout,po_2,,7.00,THB,{_AT},")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT},", *payouts, header=f"{_HEADER},fee")
-    told = ["payout po_1: 1543.89 THB and a fee of 46.11", "payout po_2: 7.00 THB"]
+    expected = ["payout po_1: 1543.89 THB and a fee of 46.11", "payout po_2: 7.00 THB"]
     foreseen = await _compare(world, path)
-    assert (foreseen.difference_count, foreseen.payouts.new, foreseen.new_payouts) == (0, 2, told)
+    assert (foreseen.difference_count, foreseen.payouts.new, foreseen.new_payouts) == (
+        0,
+        2,
+        expected,
+    )
     assert _counts(foreseen)["payment"] == (1, 1, 0, 0, 0)
     apply = ReconcileProviderFile(comparison=_comparison(path))
     changes = await describe(world.service.operation_context, apply, ACTOR)
     assert changes == ["cases to open: 0", "payouts to record: 2"]
     assert await world.perform(ListGatewayPayouts()) == []
     applied = await _reconcile(world, path)
-    assert (applied.payouts.lines, applied.payouts.new, applied.new_payouts) == (2, 2, told)
-    again = await _reconcile(world, path)
-    assert (again.payouts.new, again.payouts.repeated, again.new_payouts) == (0, 2, [])
+    assert (applied.payouts.lines, applied.payouts.new, applied.new_payouts) == (2, 2, expected)
+    repeated = await _reconcile(world, path)
+    assert (repeated.payouts.new, repeated.payouts.repeated, repeated.new_payouts) == (0, 2, [])
     recorded = await world.perform(ListGatewayPayouts())
     assert {payout.reference for payout in recorded} == {"po_1", "po_2"}
     assert "reconciliation" not in {payout.recorded_by for payout in recorded}
@@ -536,26 +542,26 @@ async def test_a_different_payout_is_a_difference_and_opens_a_case_when_applied(
     path = write(f"payout,po_1,,1.00,THB,{_AT}")
     await _reconcile(world, path, since=None, until=None)
     write(f"payout,po_1,,2.00,THB,{_AT}")
-    told = "fake payout po_1: different, 2.00 THB there, 1.00 THB here"
+    expected = "fake payout po_1: different, 2.00 THB there, 1.00 THB here"
     foreseen = await _compare(world, path, since=None, until=None)
-    assert (foreseen.difference_count, foreseen.differences) == (1, [told])
+    assert (foreseen.difference_count, foreseen.differences) == (1, [expected])
     assert await world.perform(ListCases()) == []
     applied = await _reconcile(world, path, since=None, until=None)
     assert (applied.opened, applied.payouts.different) == (1, 1)
-    assert [case.subject for case in await world.perform(ListCases())] == [told]
+    assert [case.subject for case in await world.perform(ListCases())] == [expected]
 
 
 async def test_payouts_need_an_account_if_the_provider_has_several(
     world: World, write: Write
 ) -> None:
-    other = await world.add_account("http://other.test", signing_secret="x")
+    other_account_id = await world.add_account("http://other.test", signing_secret="x")
     path = write(f"payout,po_1,,1.00,THB,{_AT}")
     for perform in (_compare, _reconcile):
         with pytest.raises(RefusedError, match="fake has several accounts; select one"):
             await perform(world, path)
-    await _reconcile(world, path, account_id=other)
+    await _reconcile(world, path, account_id=other_account_id)
     [payout] = await world.perform(ListGatewayPayouts())
-    assert payout.account_id == other
+    assert payout.account_id == other_account_id
 
 
 async def test_captures_of_test_accounts_are_not_compared(world: World, write: Write) -> None:
@@ -565,17 +571,19 @@ async def test_captures_of_test_accounts_are_not_compared(world: World, write: W
         credentials={"signing_secret": world.signing_secret},
         test=True,
     )
-    test = (await world.perform(account)).id
+    test_account_id = (await world.perform(account)).id
     await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
-    told = VerifiedCallback(id="told-1", report=captured(4200, "THB", reference="cap-test"))
-    await world.service.callback_receiver.receive(test, told, b"raw body")
-    await _paid(world, "cap-1")
+    callback = VerifiedCallback(id="told-1", report=captured(4200, "THB", reference="cap-test"))
+    await world.service.callback_receiver.receive(test_account_id, callback, b"raw body")
+    await _pay(world, "cap-1")
     path = write(f"payment,cap-1,,1590.00,THB,{_AT}")
     assert (await _compare(world, path)).difference_count == 0
     for perform in (_compare, _reconcile):
-        with pytest.raises(RefusedError, match=f"account {test} is a test account") as refused:
-            await perform(world, path, account_id=test)
-        assert refused.value.code is ErrorCode.UNPROCESSABLE
+        with pytest.raises(
+            RefusedError, match=f"account {test_account_id} is a test account"
+        ) as error:
+            await perform(world, path, account_id=test_account_id)
+        assert error.value.code is ErrorCode.UNPROCESSABLE
         with pytest.raises(RefusedError, match="'test' has no live account to compare"):
             await perform(world, path, provider="test")
 
@@ -601,18 +609,18 @@ async def test_a_long_file_is_not_loaded_into_memory_as_a_whole(
         print(_HEADER, file=out)
         for number in range(count):
             print(f"payment,cap-{number:0100},,1590.00,THB,{_AT}", file=out)
-    seen: list[int] = []
+    chunk_sizes: list[int] = []
     tracemalloc.start()
     comparison = ReconciliationInput(
-        file=open_provider_file(path, seen.append), provider="fake", since=_LONG_AGO
+        file=open_provider_file(path, chunk_sizes.append), provider="fake", since=_LONG_AGO
     )
-    found = await world.perform(CompareProviderFile(comparison=comparison))
-    _, most = tracemalloc.get_traced_memory()
+    result = await world.perform(CompareProviderFile(comparison=comparison))
+    _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
-    assert _counts(found)["payment"] == (count, 0, 0, count, 0)
-    assert len(found.differences) == 100
-    assert sum(seen) == 2 * path.stat().st_size
-    assert most < 3 * path.stat().st_size  # all lines at once are six times as much
+    assert _counts(result)["payment"] == (count, 0, 0, count, 0)
+    assert len(result.differences) == 100
+    assert sum(chunk_sizes) == 2 * path.stat().st_size
+    assert peak < 3 * path.stat().st_size  # the parsed lines would need six times the file size
 
 
 async def test_the_transaction_of_a_slowly_read_file_does_not_time_out(
@@ -621,23 +629,25 @@ async def test_the_transaction_of_a_slowly_read_file_does_not_time_out(
     path = tmp_path / "slow.csv"
     lines = (f"payment,cap-{number},,1590.00,THB,{_AT}" for number in range(1_000))
     path.write_text("\n".join([_HEADER, *lines]))
-    pool = world.database._pool  # its looks are its clock
+    pool = world.database._pool  # it measures time in checks
 
-    async def look() -> None:
+    async def run_checks() -> None:
         for _ in range(12):
             pool.check()
 
     loop = asyncio.get_running_loop()
 
-    def let_time_pass(_: int) -> None:
-        if threading.current_thread() is not threading.main_thread():  # lines are read in another
-            asyncio.run_coroutine_threadsafe(look(), loop).result()
+    def pass_timeouts(_: int) -> None:
+        if (
+            threading.current_thread() is not threading.main_thread()
+        ):  # lines are read in a worker thread
+            asyncio.run_coroutine_threadsafe(run_checks(), loop).result()
 
     comparison = ReconciliationInput(
-        file=open_provider_file(path, let_time_pass), provider="fake", since=_LONG_AGO
+        file=open_provider_file(path, pass_timeouts), provider="fake", since=_LONG_AGO
     )
-    found = await world.perform(CompareProviderFile(comparison=comparison))
-    assert _counts(found)["payment"] == (1_000, 0, 0, 1_000, 0)
+    result = await world.perform(CompareProviderFile(comparison=comparison))
+    assert _counts(result)["payment"] == (1_000, 0, 0, 1_000, 0)
 
 
 def test_the_repr_of_a_file_does_not_contain_its_path() -> None:

@@ -1,4 +1,4 @@
-"""Gateway files in an S3-compatible store: signed requests, and a real server."""
+"""Gateway files in an S3-compatible store, tested with a real server."""
 
 import asyncio
 import os
@@ -34,7 +34,7 @@ from tests.support.world import World, free_port
 
 pytestmark = pytest.mark.full
 
-#: Of the examples that AWS publishes.
+#: From the examples that AWS publishes.
 EXAMPLE = S3Credentials(
     region="us-east-1",
     key_id="AKIAIOSFODNN7EXAMPLE",
@@ -49,7 +49,7 @@ LINE = "payment,cap-1,,1590.00,THB,2026-11-21T08:00:00Z"
 
 @dataclass
 class Store:
-    """A bucket on a running server, and AWS's client of it."""
+    """A bucket on a running server, and an AWS client."""
 
     client: Any
     url: str
@@ -69,30 +69,30 @@ def server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     folder: Path = tmp_path_factory.mktemp("moto")
     command = [sys.executable, "-m", "moto.server", "-H", "127.0.0.1", "-p", str(port)]
     with (folder / "moto.log").open("wb") as log:
-        running = subprocess.Popen(
+        process = subprocess.Popen(
             command,
             env=os.environ | {"MOTO_S3_DEFAULT_MAX_KEYS": str(PAGE)},
             stdout=log,
             stderr=log,
         )
     yield f"http://127.0.0.1:{port}"
-    running.kill()
-    running.wait()
+    process.kill()
+    process.wait()
 
 
 @pytest.fixture
 async def store(server: str) -> AsyncIterator[Store]:
     async with aiohttp.ClientSession() as http:
 
-        async def answers() -> bool:
+        async def is_running() -> bool:
             try:
                 async with http.post(f"{server}/moto-api/reset") as answer:
                     return answer.status == 200
             except aiohttp.ClientError:
                 return False
 
-        await wait_until(answers, "the store runs")
-    import boto3  # every process of the tests reads this file, and one runs it
+        await wait_until(is_running, "the store runs")
+    import boto3  # slow import: only the process that runs these tests needs it
 
     client = boto3.client(
         "s3",
@@ -150,10 +150,10 @@ def test_signatures_of_special_characters_match_the_aws_library(
     path = "/settlements/" + quote(key, safe="/-_.~")
     query = {"prefix": key, "list-type": "2"}
     url = f"https://store.example.com:9000{path}?{encode_canonical_query(query)}"
-    theirs = AWSRequest("GET", url, headers={"If-Match": '"tag"'})
+    aws_request = AWSRequest("GET", url, headers={"If-Match": '"tag"'})
     credentials = Credentials(EXAMPLE.key_id, EXAMPLE.secret_key)
-    S3SigV4Auth(credentials, "s3", EXAMPLE.region).add_auth(theirs)
-    ours = sign_get(
+    S3SigV4Auth(credentials, "s3", EXAMPLE.region).add_auth(aws_request)
+    signed = sign_get(
         EXAMPLE,
         host="store.example.com:9000",
         path=path,
@@ -161,8 +161,8 @@ def test_signatures_of_special_characters_match_the_aws_library(
         headers={"If-Match": '"tag"'},
         at=EXAMPLE_AT,
     )
-    of_theirs = str(theirs.headers["Authorization"]).replace(", ", ",")
-    assert ours["Authorization"] == of_theirs
+    expected = str(aws_request.headers["Authorization"]).replace(", ", ",")
+    assert signed["Authorization"] == expected
 
 
 async def test_files_in_a_bucket_are_compared_once(world: World, store: Store) -> None:
@@ -189,16 +189,16 @@ async def test_all_pages_of_files_under_a_prefix_are_read(store: Store) -> None:
     names = ["a.csv", "b c.csv", "結算+50%.csv", "d.csv", "e.csv"]
     for name in names:
         await store.put(f"gate+ways/1/{name}", LINE)
-    for other in ("1/f.csv.part", "one/a.csv", "1/x/a.csv"):
-        await store.put(f"gate+ways/{other}", LINE)
+    for ignored_name in ("1/f.csv.part", "one/a.csv", "1/x/a.csv"):
+        await store.put(f"gate+ways/{ignored_name}", LINE)
     await store.put("1/above.csv", LINE)
     source = store.source("/gate+ways")
-    found = [file async for page in source.walk_files() for file in page]
-    assert sorted(file.name for file in found) == sorted(names)
-    for file in found:
+    files = [file async for page in source.walk_files() for file in page]
+    assert sorted(file.name for file in files) == sorted(names)
+    for file in files:
         async with source.open(file) as path:
             assert LINE in path.read_text()
-        assert not path.exists(), "the copy goes with its comparison"
+        assert not path.exists(), "the local copy is deleted"
     await source.close()
 
 
@@ -211,7 +211,7 @@ async def test_a_file_overwritten_since_it_was_listed_is_read_at_the_next_listin
     await store.put("1/a.csv", LINE, LINE)
     with pytest.raises(SourceUnavailableError, match="412"):
         async with source.open(before):
-            pytest.fail("it is another file")
+            pytest.fail("the changed file was opened")
     [[after]] = [page async for page in source.walk_files()]
     assert after.version != before.version
     await source.close()
@@ -222,8 +222,8 @@ async def test_a_store_that_is_unreachable_or_rejects_requests_is_counted_as_fai
 ) -> None:
     counter = SOURCE_FAILURES.labels("s3")
     before = counter._value.get()
-    away = f"http://127.0.0.1:{free_port()}/settlements"
-    for url in (away, store.url.replace("settlements", "no-such-bucket")):
+    unreachable_url = f"http://127.0.0.1:{free_port()}/settlements"
+    for url in (unreachable_url, store.url.replace("settlements", "no-such-bucket")):
         source = S3Source(url, EXAMPLE)
         await compare_new_files(world.service.reconciliation_context, source)
         await source.close()
@@ -232,7 +232,7 @@ async def test_a_store_that_is_unreachable_or_rejects_requests_is_counted_as_fai
 
 
 def test_a_store_url_requires_a_secret_key(settings: Settings) -> None:
-    given = {
+    values = {
         "database_url": settings.database_url,
         "pepper": settings.pepper,
         "keyring": settings.keyring,
@@ -240,5 +240,5 @@ def test_a_store_url_requires_a_secret_key(settings: Settings) -> None:
         "settlement_s3_key_id": EXAMPLE.key_id,
     }
     with pytest.raises(ValueError, match="PAYINTENT_SETTLEMENT_S3_URL needs"):
-        Settings.model_validate(given)
-    Settings.model_validate(given | {"settlement_s3_secret_key": EXAMPLE.secret_key})
+        Settings.model_validate(values)
+    Settings.model_validate(values | {"settlement_s3_secret_key": EXAMPLE.secret_key})

@@ -8,7 +8,7 @@ from tests.support.tcp_server import TcpServer
 
 
 class Trap:
-    """A listener that detects connections, although the kernel accepts them into a queue."""
+    """A listener that detects connections, even if the kernel only queues them."""
 
     def __init__(self) -> None:
         self._listener = socket.create_server(("127.0.0.1", 0))
@@ -30,11 +30,11 @@ class Trap:
     def stuffed(self):
         """Fill the connection queue, so that the kernel does not respond to further connections."""
         self._listener.listen(0)
-        with ExitStack() as waiting:
+        with ExitStack() as stack:
             for _ in range(3):
-                one = waiting.enter_context(socket.socket())
-                one.setblocking(False)
-                one.connect_ex(("127.0.0.1", self.port))
+                client = stack.enter_context(socket.socket())
+                client.setblocking(False)
+                client.connect_ex(("127.0.0.1", self.port))
             yield
 
     def close(self) -> None:
@@ -80,7 +80,7 @@ class Endpoint:
                 await self._answer(writer) if callable(self._answer) else writer.write(self._answer)
                 await writer.drain()
         except (OSError, asyncio.IncompleteReadError):
-            pass  # the other side went away
+            pass  # the client disconnected
         finally:
             writer.transport.abort()
 

@@ -42,7 +42,7 @@ pytestmark = pytest.mark.slow
 POLL_S = 0.02
 DAY_S = 24 * 3600
 _OUTAGES = "SELECT until - since AS lasts, trips, detail FROM endpoint_outage"
-#: So many merchants, each with a delivery that has been due for an hour.
+#: Add $1 merchants, each with a delivery that has been due for an hour.
 _DEAD_MERCHANTS = """
 WITH shop AS (
     INSERT INTO merchant (name, callback_url)
@@ -64,7 +64,7 @@ FROM told
 Answering = Callable[[], Awaitable[int]]
 
 
-async def take_it() -> int:
+async def accept() -> int:
     return 200
 
 
@@ -76,17 +76,17 @@ async def fail() -> int:
 class Shop:
     """A receiver that counts its concurrent requests."""
 
-    answer: Answering = take_it
+    answer: Answering = accept
     secrets: list[str] = field(default_factory=list)
-    came: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
-    present: Counter[str] = field(default_factory=Counter)  # requests in flight, by webhook-id
-    most: int = 0
-    most_of_one: int = 0
+    received: list[tuple[str, bytes, dict[str, str]]] = field(default_factory=list)
+    in_flight: Counter[str] = field(default_factory=Counter)  # requests in flight, by webhook-id
+    concurrent_max: int = 0
+    concurrent_max_by_event: int = 0
     url: str = ""
 
     @property
     def ids(self) -> list[str]:
-        return [webhook_id for webhook_id, _, _ in self.came]
+        return [webhook_id for webhook_id, _, _ in self.received]
 
     async def receive(self, request: web.Request) -> web.Response:
         body = await request.read()
@@ -94,18 +94,18 @@ class Shop:
         for secret in self.secrets:
             Webhook(secret).verify(body, headers)
         name = headers["webhook-id"]
-        self.came.append((name, body, headers))
-        self.present[name] += 1
-        self.most = max(self.most, self.present.total())
-        self.most_of_one = max(self.most_of_one, self.present[name])
+        self.received.append((name, body, headers))
+        self.in_flight[name] += 1
+        self.concurrent_max = max(self.concurrent_max, self.in_flight.total())
+        self.concurrent_max_by_event = max(self.concurrent_max_by_event, self.in_flight[name])
         try:
             return web.Response(status=await self.answer())
         finally:
-            self.present[name] -= 1
+            self.in_flight[name] -= 1
 
 
 @asynccontextmanager
-async def listening(shop: Shop) -> AsyncIterator[Shop]:
+async def serve_shop(shop: Shop) -> AsyncIterator[Shop]:
     app = web.Application()
     app.router.add_post("/hook", shop.receive)
     runner = web.AppRunner(app, shutdown_timeout=0.1)
@@ -126,7 +126,7 @@ def settings(settings: Settings) -> Settings:
 @pytest.fixture
 async def shop(world: World) -> AsyncIterator[Shop]:
     """The world's merchant, with a webhook URL."""
-    async with listening(Shop(secrets=[world.callback_secret])) as shop:
+    async with serve_shop(Shop(secrets=[world.callback_secret])) as shop:
         await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
         yield shop
 
@@ -151,7 +151,7 @@ def outbox_of(world: World) -> DatabaseOutbox:
 
 
 @asynccontextmanager
-async def dispatching(
+async def run_dispatcher(
     world: World,
     clock: Callable[[], float] = time.monotonic,
     *,
@@ -175,24 +175,24 @@ async def dispatching(
         await sender.close()
 
 
-async def happen(world: World, count: int = 1, **changes: Any) -> list[Payment]:
+async def create_events(world: World, count: int = 1, **changes: Any) -> list[Payment]:
     """Cancel payments, which is the fastest way to create events."""
-    made = [await world.create(**changes) for _ in range(count)]
-    for payment in made:
+    payments = [await world.create(**changes) for _ in range(count)]
+    for payment in payments:
         async with world.database.transaction() as tx:
             await cancel_by_merchant(tx, payment, None)
-    return made
+    return payments
 
 
-async def until(ask: Callable[[], Any], what: str) -> Any:
+async def poll_until(condition: Callable[[], Any], description: str) -> Any:
     deadline = time.monotonic() + PATIENCE_S
     while True:
-        found = ask()
-        if asyncio.iscoroutine(found):
-            found = await found
-        if found:
-            return found
-        assert time.monotonic() < deadline, f"not in time: {what}"
+        result = condition()
+        if asyncio.iscoroutine(result):
+            result = await result
+        if result:
+            return result
+        assert time.monotonic() < deadline, f"not in time: {description}"
         await asyncio.sleep(0.01)
 
 
@@ -201,35 +201,35 @@ async def states(world: World) -> Counter[str]:
     return Counter(row["state"] for row in rows)
 
 
-async def are(world: World, **wanted: int) -> None:
+async def wait_for_states(world: World, **expected: int) -> None:
     """Wait until the deliveries are in these states."""
 
-    async def reached() -> bool:
-        return await states(world) == Counter(wanted)
+    async def have_expected_states() -> bool:
+        return await states(world) == Counter(expected)
 
-    await until(reached, f"deliveries are {wanted}")
+    await poll_until(have_expected_states, f"deliveries are {expected}")
 
 
 async def attempts(world: World, count: int) -> list[Any]:
     """Wait until exactly this many attempts are stored."""
 
-    async def made() -> list[Any] | None:
+    async def read_attempts() -> list[Any] | None:
         rows = await world.rows("SELECT * FROM attempt ORDER BY id")
         assert len(rows) <= count
         return rows if len(rows) == count else None
 
-    return await until(made, f"{count} attempts")
+    return await poll_until(read_attempts, f"{count} attempts")
 
 
 async def test_an_event_is_delivered_once_and_its_attempt_is_recorded(
     world: World, shop: Shop
 ) -> None:
-    await happen(world)
-    async with dispatching(world):
-        await are(world, delivered=1)
+    await create_events(world)
+    async with run_dispatcher(world):
+        await wait_for_states(world, delivered=1)
         [attempt] = await attempts(world, 1)
         [row] = await world.rows("SELECT * FROM event")
-        [(webhook_id, body, _)] = shop.came
+        [(webhook_id, body, _)] = shop.received
     assert (webhook_id, body) == (str(row["id"]), row["body"].encode())
     assert (attempt["number"], attempt["outcome"], attempt["status"]) == (1, "delivered", 200)
     assert json.loads(body)["type"] == "payment.cancelled"
@@ -238,48 +238,48 @@ async def test_an_event_is_delivered_once_and_its_attempt_is_recorded(
 async def test_a_notification_triggers_delivery_before_the_next_poll(
     world: World, shop: Shop
 ) -> None:
-    async with dispatching(world, poll_s=3600) as dispatcher:
-        await happen(world)
+    async with run_dispatcher(world, poll_s=3600) as dispatcher:
+        await create_events(world)
         dispatcher.wake()
-        await are(world, delivered=1)
-        await happen(world)
+        await wait_for_states(world, delivered=1)
+        await create_events(world)
         dispatcher.wake()
-        await are(world, delivered=2)
+        await wait_for_states(world, delivered=2)
 
 
 async def test_a_410_response_ends_only_its_own_event(world: World, shop: Shop) -> None:
-    async def gone() -> int:
+    async def respond_gone() -> int:
         return 410
 
-    shop.answer = gone
-    async with dispatching(world):
-        await happen(world)
-        await are(world, dead=1)
-        shop.answer = take_it
-        await happen(world)
-        await are(world, dead=1, delivered=1)
+    shop.answer = respond_gone
+    async with run_dispatcher(world):
+        await create_events(world)
+        await wait_for_states(world, dead=1)
+        shop.answer = accept
+        await create_events(world)
+        await wait_for_states(world, dead=1, delivered=1)
         await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
-        await are(world, delivered=2)
+        await wait_for_states(world, delivered=2)
 
 
 async def test_a_secret_that_cannot_be_decrypted_delays_only_its_own_merchant(
     world: World, shop: Shop
 ) -> None:
-    async with listening(Shop()) as other:
-        new = await world.add_merchant("Harbour Tea", callback_url=other.url)
-        other.secrets.append(new.callback_secret)
+    async with serve_shop(Shop()) as other_shop:
+        new = await world.add_merchant("Harbour Tea", callback_url=other_shop.url)
+        other_shop.secrets.append(new.callback_secret)
         await world.rows(
             "UPDATE callback_secret SET sealed = set_byte(sealed, octet_length(sealed) - 1, "
             "get_byte(sealed, octet_length(sealed) - 1) # 1) WHERE merchant_id = $1",
             world.merchant_id,
         )
-        await happen(world)
-        await happen(world, merchant_id=new.merchant.id)
-        async with dispatching(world):
-            await are(world, pending=1, delivered=1)
-        assert len(other.came) == 1
-    [held] = await world.rows("SELECT attempts FROM delivery WHERE state = 'pending'")
-    assert (held["attempts"], shop.came) == (0, [])
+        await create_events(world)
+        await create_events(world, merchant_id=new.merchant.id)
+        async with run_dispatcher(world):
+            await wait_for_states(world, pending=1, delivered=1)
+        assert len(other_shop.received) == 1
+    [row] = await world.rows("SELECT attempts FROM delivery WHERE state = 'pending'")
+    assert (row["attempts"], shop.received) == (0, [])
 
 
 async def test_a_delivery_of_a_killed_worker_is_resent_when_its_lease_expires(
@@ -292,7 +292,7 @@ async def test_a_delivery_of_a_killed_worker_is_resent_when_its_lease_expires(
         return 200
 
     shop.answer = hold
-    await happen(world)
+    await create_events(world)
     with (tmp_path / "worker.log").open("wb") as log:
         worker = processes.start(
             *("payintent", "worker", "--processes", "1"),
@@ -300,21 +300,21 @@ async def test_a_delivery_of_a_killed_worker_is_resent_when_its_lease_expires(
             output=log,
         )
     try:
-        await until(lambda: shop.came, "the worker's attempt")
+        await poll_until(lambda: shop.received, "the worker's attempt")
     finally:
         worker.send_signal(signal.SIGKILL)
         worker.wait()
     release.set()
-    shop.answer = take_it
-    async with dispatching(world):
-        other = await happen(world)
-        await are(world, pending=1, delivered=1)  # the lease is respected
+    shop.answer = accept
+    async with run_dispatcher(world):
+        new_payments = await create_events(world)
+        await wait_for_states(world, pending=1, delivered=1)  # the lease is respected
         assert len(shop.ids) == 2
         await world.move_clock(world.service.settings.webhook_lease_s + 1)
-        await are(world, delivered=2)
-    assert len(other) == 1
+        await wait_for_states(world, delivered=2)
+    assert len(new_payments) == 1
     assert Counter(shop.ids)[shop.ids[0]] == 2
-    assert len({body for webhook_id, body, _ in shop.came if webhook_id == shop.ids[0]}) == 1
+    assert len({body for webhook_id, body, _ in shop.received if webhook_id == shop.ids[0]}) == 1
 
 
 def environment(world: World) -> dict[str, str]:
@@ -337,27 +337,27 @@ async def test_a_locked_delivery_loses_only_its_own_attempt_record(
         return 200
 
     shop.answer = hold
-    await happen(world)
-    somebody = await world.open_connection()
-    async with dispatching(world):
-        await until(lambda: shop.came, "the attempt")
-        async with somebody.transaction():
-            await somebody.execute("SELECT FROM delivery FOR UPDATE")
+    await create_events(world)
+    locking_connection = await world.open_connection()
+    async with run_dispatcher(world):
+        await poll_until(lambda: shop.received, "the attempt")
+        async with locking_connection.transaction():
+            await locking_connection.execute("SELECT FROM delivery FOR UPDATE")
             gate.set()
-            await until(lambda: waiting(world), "the record waits")
-            await until(lambda: not_waiting(world), "the record gives up")
-        await happen(world)
-        await are(world, pending=1, delivered=1)
+            await poll_until(lambda: count_waiting(world), "the update waits for the lock")
+            await poll_until(lambda: is_not_waiting(world), "the update times out")
+        await create_events(world)
+        await wait_for_states(world, pending=1, delivered=1)
         await world.move_clock(world.service.settings.webhook_lease_s + 1)
-        await are(world, delivered=2)
-    await somebody.close()
+        await wait_for_states(world, delivered=2)
+    await locking_connection.close()
     assert Counter(shop.ids).most_common(1) == [(shop.ids[0], 2)]
 
 
-async def taken(world: World, count: int) -> list[AttemptRecord]:
-    """Claim deliveries of the world's merchant, and return results to be stored."""
-    claimed = await outbox_of(world).claim([(world.merchant_id, count)])
-    assert len(claimed) == count
+async def claim_results(world: World, count: int) -> list[AttemptRecord]:
+    """Claim deliveries of the world's merchant, and return successful attempts to store."""
+    deliveries = await outbox_of(world).claim([(world.merchant_id, count)])
+    assert len(deliveries) == count
     return [
         to_record(
             world.id_generator.new_id(),
@@ -365,11 +365,11 @@ async def taken(world: World, count: int) -> list[AttemptRecord]:
             AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=1),
             next_wait_s=None,
         )
-        for delivery in claimed
+        for delivery in deliveries
     ]
 
 
-def resting_dispatcher(world: World, outbox: DatabaseOutbox) -> Dispatcher:
+def make_idle_dispatcher(world: World, outbox: DatabaseOutbox) -> Dispatcher:
     """Create a dispatcher without running it."""
     settings = world.service.settings
     windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
@@ -378,10 +378,10 @@ def resting_dispatcher(world: World, outbox: DatabaseOutbox) -> Dispatcher:
 
 async def test_only_the_invalid_record_of_a_batch_is_lost(world: World, shop: Shop) -> None:
     assert shop.url
-    await happen(world, 4)
-    results = await taken(world, 4)
-    results[1] = replace(results[1], detail="\0")  # no text of PostgreSQL
-    await resting_dispatcher(world, outbox_of(world))._record(results)
+    await create_events(world, 4)
+    results = await claim_results(world, 4)
+    results[1] = replace(results[1], detail="\0")  # PostgreSQL does not accept this text
+    await make_idle_dispatcher(world, outbox_of(world))._record(results)
     assert await states(world) == {"delivered": 3, "pending": 1}
     assert len(await attempts(world, 3)) == 3
 
@@ -390,15 +390,15 @@ async def test_a_locked_delivery_does_not_affect_other_records_of_its_batch(
     world: World, shop: Shop
 ) -> None:
     assert shop.url
-    await happen(world, 4)
-    results = await taken(world, 4)
-    somebody = await world.open_connection()
-    async with somebody.transaction():
-        await somebody.execute(
+    await create_events(world, 4)
+    results = await claim_results(world, 4)
+    locking_connection = await world.open_connection()
+    async with locking_connection.transaction():
+        await locking_connection.execute(
             "SELECT FROM delivery WHERE event_id = $1 FOR UPDATE", results[2].event_id
         )
-        await resting_dispatcher(world, outbox_of(world))._record(results)
-    await somebody.close()
+        await make_idle_dispatcher(world, outbox_of(world))._record(results)
+    await locking_connection.close()
     assert await states(world) == {"delivered": 3, "pending": 1}
 
 
@@ -406,8 +406,8 @@ async def test_records_are_not_stored_again_if_the_result_of_the_commit_is_unkno
     world: World, shop: Shop
 ) -> None:
     assert shop.url
-    await happen(world, 3)
-    results = await taken(world, 3)
+    await create_events(world, 3)
+    results = await claim_results(world, 3)
 
     class Unanswered(DatabaseOutbox):
         """A store that commits its writes but loses the response."""
@@ -416,21 +416,21 @@ async def test_records_are_not_stored_again_if_the_result_of_the_commit_is_unkno
             await super().record(attempts)
             raise StorageUnavailableError("the answer was lost")
 
-    of = outbox_of(world)
-    losing = Unanswered(
-        database=of.database,
-        encryption=of.encryption,
-        lease_s=of.lease_s,
+    outbox = outbox_of(world)
+    unanswered = Unanswered(
+        database=outbox.database,
+        encryption=outbox.encryption,
+        lease_s=outbox.lease_s,
     )
-    await resting_dispatcher(world, losing)._record(results)
+    await make_idle_dispatcher(world, unanswered)._record(results)
     assert await states(world) == {"delivered": 3}
     assert len(await attempts(world, 3)) == 3
 
 
-async def waiting(world: World) -> int:
-    """Count the awaited locks in this test's database.
+async def count_waiting(world: World) -> int:
+    """Count the connections that wait for a lock in this test's database.
 
-    `pg_stat_activity` is not used, because a waiter that wakes up briefly shows no wait there.
+    `pg_stat_activity` is not used, because it shows no wait when a waiter wakes up briefly.
     """
     [row] = await world.rows(
         "SELECT count(*) FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
@@ -439,8 +439,8 @@ async def waiting(world: World) -> int:
     return row["count"]
 
 
-async def not_waiting(world: World) -> bool:
-    return await waiting(world) == 0
+async def is_not_waiting(world: World) -> bool:
+    return await count_waiting(world) == 0
 
 
 async def test_concurrent_dispatchers_never_send_the_same_event(world: World, shop: Shop) -> None:
@@ -449,11 +449,11 @@ async def test_concurrent_dispatchers_never_send_the_same_event(world: World, sh
         return 200
 
     shop.answer = linger
-    async with dispatching(world), dispatching(world), dispatching(world):
-        await happen(world, 60)
-        await are(world, delivered=60)
+    async with run_dispatcher(world), run_dispatcher(world), run_dispatcher(world):
+        await create_events(world, 60)
+        await wait_for_states(world, delivered=60)
     assert len(shop.ids) == len(set(shop.ids)) == 60
-    assert shop.most_of_one == 1
+    assert shop.concurrent_max_by_event == 1
 
 
 async def test_an_endpoint_gets_two_concurrent_requests_at_first_and_at_most_sixteen(
@@ -467,53 +467,57 @@ async def test_an_endpoint_gets_two_concurrent_requests_at_first_and_at_most_six
         return 200
 
     shop.answer = hold
-    await happen(world, 60)
-    async with dispatching(world):
-        await until(lambda: shop.present.total() == 2, "the first window")
-        async with listening(Shop()) as other:
-            # Another merchant's event goes through and round the loop; still no third one came.
-            await elsewhere(world, other)
-        assert shop.most == 2
+    await create_events(world, 60)
+    async with run_dispatcher(world):
+        await poll_until(lambda: shop.in_flight.total() == 2, "the first window")
+        async with serve_shop(Shop()) as other_shop:
+            # When this event is delivered, the loop has completed a round without a third request.
+            await deliver_to_other_merchant(world, other_shop)
+        assert shop.concurrent_max == 2
         gate.set()
-        await are(world, delivered=61)
-    assert 2 < shop.most <= WINDOW_MAX
+        await wait_for_states(world, delivered=61)
+    assert 2 < shop.concurrent_max <= WINDOW_MAX
 
 
-async def elsewhere(world: World, other: Shop) -> None:
+async def deliver_to_other_merchant(world: World, other_shop: Shop) -> None:
     """Deliver an event to another merchant."""
-    before = len(other.came)
-    new = await world.add_merchant(callback_url=other.url)
+    before = len(other_shop.received)
+    new = await world.add_merchant(callback_url=other_shop.url)
     payment = await world.create(merchant_id=new.merchant.id)
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
-    await until(lambda: len(other.came) > before, "the other merchant's event")
+    await poll_until(lambda: len(other_shop.received) > before, "the other merchant's event")
 
 
 async def test_an_open_circuit_prevents_attempts_and_recovery_releases_pending_events(
     world: World, shop: Shop
 ) -> None:
     shop.answer = fail
-    held = OPEN_AFTER_FAILURES + 3
+    event_count = OPEN_AFTER_FAILURES + 3
     clock = Time()
-    async with dispatching(world, clock, chance=0.999), listening(Shop()) as other:
-        await happen(world, held)
-        await until(lambda: len(shop.came) >= OPEN_AFTER_FAILURES, "the failures")
-        [shown] = await until(lambda: world.rows(_OUTAGES), "operators see it")
-        assert (shown["lasts"], shown["trips"]) == (timedelta(seconds=OPEN_S), 1)
-        assert shown["detail"].startswith("http_error")
-        await elsewhere(world, other)  # a whole round later
-        made = len(shop.came)
-        assert made < held
-        await elsewhere(world, other)
-        assert len(shop.came) == made, "something is due, and nothing is sent"
-        shop.answer = take_it
+    async with run_dispatcher(world, clock, chance=0.999), serve_shop(Shop()) as other_shop:
+        await create_events(world, event_count)
+        await poll_until(lambda: len(shop.received) >= OPEN_AFTER_FAILURES, "the failures")
+        [outage] = await poll_until(lambda: world.rows(_OUTAGES), "the outage is stored")
+        assert (outage["lasts"], outage["trips"]) == (timedelta(seconds=OPEN_S), 1)
+        assert outage["detail"].startswith("http_error")
+        await deliver_to_other_merchant(
+            world, other_shop
+        )  # the dispatcher has completed a round when this is delivered
+        attempt_count = len(shop.received)
+        assert attempt_count < event_count
+        await deliver_to_other_merchant(world, other_shop)
+        assert len(shop.received) == attempt_count, "deliveries are due, but the circuit is open"
+        shop.answer = accept
         began = time.monotonic()
         clock.moved_s = OPEN_S + 1
-        await are(world, delivered=held + 2)
-        assert time.monotonic() - began < WAITS_S[1] / 2, "what had failed did not wait its time"
+        await wait_for_states(world, delivered=event_count + 2)
+        assert time.monotonic() - began < WAITS_S[1] / 2, (
+            "failed deliveries are retried immediately"
+        )
     assert await world.rows(_OUTAGES) == []
-    assert len(set(shop.ids)) == held
-    assert len(shop.ids) == held + made
+    assert len(set(shop.ids)) == event_count
+    assert len(shop.ids) == event_count + attempt_count
 
 
 async def test_an_event_is_dead_after_thirteen_attempts_and_can_be_replayed(
@@ -521,34 +525,34 @@ async def test_an_event_is_dead_after_thirteen_attempts_and_can_be_replayed(
 ) -> None:
     shop.answer = fail
     clock = Time()
-    await happen(world)
-    async with dispatching(world, clock):
+    await create_events(world)
+    async with run_dispatcher(world, clock):
         for number in range(1, ATTEMPTS_MAX + 1):
-            made = await attempts(world, number)
+            stored_attempts = await attempts(world, number)
             clock.moved_s = number * 1.2 * DAY_S
             await world.move_clock(number * 1.2 * DAY_S)
-        await are(world, dead=1)
-        assert [item["number"] for item in made] == list(range(1, ATTEMPTS_MAX + 1))
-        starts = [item["started_at"] for item in made]
-        assert all(one < other for one, other in pairwise(starts))
-        shop.answer = take_it
+        await wait_for_states(world, dead=1)
+        assert [item["number"] for item in stored_attempts] == list(range(1, ATTEMPTS_MAX + 1))
+        starts = [item["started_at"] for item in stored_attempts]
+        assert all(start < next_start for start, next_start in pairwise(starts))
+        shop.answer = accept
         missed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
-        await are(world, delivered=1)
-        made = await attempts(world, ATTEMPTS_MAX + 1)
-    assert made[-1]["number"] == 1
+        await wait_for_states(world, delivered=1)
+        stored_attempts = await attempts(world, ATTEMPTS_MAX + 1)
+    assert stored_attempts[-1]["number"] == 1
     assert set(shop.ids) == {str(missed.first_event_id)}
-    assert len({body for _, body, _ in shop.came}) == 1
+    assert len({body for _, body, _ in shop.received}) == 1
 
 
 async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
     world: World,
 ) -> None:
-    async with dispatching(world), listening(Shop(secrets=[world.callback_secret])) as shop:
-        await happen(world)
+    async with run_dispatcher(world), serve_shop(Shop(secrets=[world.callback_secret])) as shop:
+        await create_events(world)
         assert await states(world) == Counter(skipped=1)
         await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
         missed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
-        await are(world, delivered=1)
+        await wait_for_states(world, delivered=1)
         assert shop.ids == [str(missed.first_event_id)]
 
 
@@ -556,22 +560,22 @@ async def test_both_secrets_verify_events_during_a_rotation(world: World, shop: 
     old = world.callback_secret
     rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=3600)
     new = (await world.perform(rotated)).callback_secret
-    shop.secrets = [old, new]  # each of them must accept what comes
-    async with dispatching(world):
-        await happen(world)
-        await are(world, delivered=1)
-        assert len(shop.came[0][2]["webhook-signature"].split()) == 2
+    shop.secrets = [old, new]  # every event must verify with each secret
+    async with run_dispatcher(world):
+        await create_events(world)
+        await wait_for_states(world, delivered=1)
+        assert len(shop.received[0][2]["webhook-signature"].split()) == 2
         await world.move_clock(3601)
         shop.secrets = [new]
-        await happen(world)
-        await are(world, delivered=2)
-    assert len(shop.came[1][2]["webhook-signature"].split()) == 1
+        await create_events(world)
+        await wait_for_states(world, delivered=2)
+    assert len(shop.received[1][2]["webhook-signature"].split()) == 1
 
 
 async def test_missed_events_can_be_resent_by_time_range(world: World) -> None:
-    [first] = await happen(world)
+    [first] = await create_events(world)
     await world.move_clock(3600)
-    [second] = await happen(world)
+    [second] = await create_events(world)
     times = {
         row["payment_id"]: row["occurred_at"] for row in await world.rows("SELECT * FROM event")
     }
@@ -582,20 +586,20 @@ async def test_missed_events_can_be_resent_by_time_range(world: World) -> None:
     [row] = await world.rows("SELECT payment_id FROM delivery d JOIN event e ON e.id = d.event_id "
                              "WHERE state = 'pending'")  # fmt: skip
     assert row["payment_id"] == first.id
-    other = (await world.add_merchant()).merchant.id
-    assert (await world.perform(ResendMissedEvents(merchant_id=other))).events == 0
+    other_merchant_id = (await world.add_merchant()).merchant.id
+    assert (await world.perform(ResendMissedEvents(merchant_id=other_merchant_id))).events == 0
     assert (await world.perform(ResendMissedEvents(since=between))).events == 1
 
 
 async def test_many_unresponsive_merchants_do_not_block_a_healthy_merchant(
     world: World, shop: Shop
 ) -> None:
-    await happen(world)
+    await create_events(world)
     await write_payments(world, 2_100, statuses=("PENDING",))
     await world.rows(_DEAD_MERCHANTS, 2_100)
     windows = EndpointWindows(world.service.settings.webhook_sockets_max, time.monotonic)
     for row in await world.rows("SELECT merchant_id FROM delivery"):
         if row["merchant_id"] != world.merchant_id:
             windows.pause(row["merchant_id"], 3_600)
-    async with dispatching(world, windows=windows):
-        await are(world, delivered=1, pending=2_100)
+    async with run_dispatcher(world, windows=windows):
+        await wait_for_states(world, delivered=1, pending=2_100)

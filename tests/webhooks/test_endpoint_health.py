@@ -1,4 +1,4 @@
-"""An endpoint's health, as its merchant sees it."""
+"""The endpoint health that a merchant sees."""
 
 from datetime import UTC, datetime, timedelta
 from uuid import uuid4
@@ -92,7 +92,7 @@ async def give_endpoint(world: World) -> None:
 
 
 async def pay(world: World) -> None:
-    """End a payment."""
+    """Create a payment and capture it."""
     payment = await world.create()
     selected = await world.select(payment)
     total = selected.session.quote.total_minor

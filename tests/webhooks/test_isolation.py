@@ -1,4 +1,4 @@
-"""A dispatcher in virtual time: the delay of healthy merchants while others hang."""
+"""A dispatcher in virtual time: the delay of healthy merchants when endpoints hang."""
 
 import heapq
 import itertools
@@ -31,7 +31,7 @@ def test_a_healthy_merchant_waits_under_a_second_with_few_sockets_after_a_warm_u
 
 @pytest.mark.parametrize("attempt_s", [0.0, DEADLINE_S])
 def test_all_events_are_delivered_within_three_minutes_of_a_one_minute_outage(attempt_s):
-    """After refused connections and after hangs, a success makes all held deliveries due."""
+    """When an attempt succeeds, all delayed deliveries become due."""
     delivered = _recover(down_s=60.0, attempt_s=attempt_s, events=120)
     assert len(delivered) == 120
     assert max(delivered) < 60.0 + 180.0
@@ -68,7 +68,7 @@ class _OnePool:
 
 
 class _WindowOnly(_OnePool):
-    """A fixed window of four for each endpoint, and nothing else."""
+    """Each endpoint has a fixed window of four, without further limits."""
 
     def __init__(self, sockets_max, clock) -> None:
         super().__init__(sockets_max, clock)
@@ -99,53 +99,55 @@ class _Dispatcher:
         self.chance = random.Random(seed)
         self.windows = kind(sockets, lambda: self.now)
         self.endpoints = endpoints
-        self.hanging = int(endpoints * hanging)  # endpoints below this number
+        self.hanging = int(endpoints * hanging)  # endpoints with a lower id hang
         self.queues = {endpoint_id: deque() for endpoint_id in range(endpoints)}
         self.agenda = []
         self.numbers = itertools.count()
-        self.waits = []  # (when due, how long it waited) of healthy endpoints
+        self.waits = []  # (due time, delay) of healthy endpoints
 
-    def at(self, when, what, *arguments):
-        heapq.heappush(self.agenda, (when, next(self.numbers), what, arguments))
+    def schedule(self, time, action, *arguments):
+        heapq.heappush(self.agenda, (time, next(self.numbers), action, arguments))
 
     def run(self, lasting_s):
-        self.at(0.0, self.arrive)
-        self.at(0.0, self.poll)
+        self.schedule(0.0, self.arrive)
+        self.schedule(0.0, self.poll)
         while self.agenda and self.agenda[0][0] < lasting_s:
-            self.now, _, what, arguments = heapq.heappop(self.agenda)
-            what(*arguments)
-        for endpoint_id in range(self.hanging, self.endpoints):  # what never went waited too
+            self.now, _, action, arguments = heapq.heappop(self.agenda)
+            action(*arguments)
+        for endpoint_id in range(self.hanging, self.endpoints):  # unsent deliveries count too
             self.waits += [(due, lasting_s - due) for due, _ in self.queues[endpoint_id]]
 
     def arrive(self):
         self.queue(self.chance.randrange(self.endpoints), 0)
-        self.at(self.now + self.chance.expovariate(EVENTS_PER_S), self.arrive)
+        self.schedule(self.now + self.chance.expovariate(EVENTS_PER_S), self.arrive)
 
     def poll(self):
         for endpoint_id in self.chance.sample(range(self.endpoints), self.endpoints):
             self.dispatch(endpoint_id)
-        self.at(self.now + POLL_S, self.poll)
+        self.schedule(self.now + POLL_S, self.poll)
 
-    def queue(self, endpoint_id, made):
-        self.queues[endpoint_id].append((self.now, made))
+    def queue(self, endpoint_id, attempt_count):
+        self.queues[endpoint_id].append((self.now, attempt_count))
         self.dispatch(endpoint_id)
 
     def dispatch(self, endpoint_id):
         queue = self.queues[endpoint_id]
         while queue and self.windows.distribute_sockets([endpoint_id], 1):
-            due, made = queue.popleft()
+            due, attempt_count = queue.popleft()
             flight = self.windows.start(endpoint_id)
             hangs = endpoint_id < self.hanging
             if not hangs:
                 self.waits.append((due, self.now - due))
             lasts_s = DEADLINE_S if hangs else self.chance.lognormvariate(-3.0, 0.5)  # about 50 ms
-            self.at(self.now + lasts_s, self.finish, endpoint_id, flight, made + 1, not hangs)
+            self.schedule(
+                self.now + lasts_s, self.finish, endpoint_id, flight, attempt_count + 1, not hangs
+            )
 
-    def finish(self, endpoint_id, flight, made, ok):
+    def finish(self, endpoint_id, flight, attempt_count, ok):
         self.windows.finish(flight, ok)
-        wait_s = None if ok else compute_retry_wait_s(made, None, self.chance.random())
+        wait_s = None if ok else compute_retry_wait_s(attempt_count, None, self.chance.random())
         if wait_s is not None:
-            self.at(self.now + wait_s, self.queue, endpoint_id, made)
+            self.schedule(self.now + wait_s, self.queue, endpoint_id, attempt_count)
         self.dispatch(endpoint_id)
 
 
@@ -153,11 +155,11 @@ def _recover(*, down_s, attempt_s, events):
     """Deliver an event per second to an endpoint that is down at first; return the arrivals."""
     now, chance = 0.0, random.Random(1)
     windows = EndpointWindows(2_048, lambda: now)
-    due = [(float(number), 0) for number in range(events)]  # when, and attempts made
-    flying, delivered = [], []  # when an attempt ends, its flight, and attempts made with it
+    due = [(float(number), 0) for number in range(events)]  # due time, and number of attempts
+    flying, delivered = [], []  # end time, flight, and number of attempts including this attempt
     while now < 3_600.0 and len(delivered) < events:
         for flight in sorted(flying, key=lambda flight: flight[0]):
-            ends_at, attempt, made = flight
+            ends_at, attempt, attempt_count = flight
             if ends_at > now:
                 continue
             flying.remove(flight)
@@ -167,12 +169,17 @@ def _recover(*, down_s, attempt_s, events):
             if ok:
                 delivered.append(now)
             else:
-                due.append((now + compute_retry_wait_s(made, None, chance.random()), made))
+                due.append(
+                    (
+                        now + compute_retry_wait_s(attempt_count, None, chance.random()),
+                        attempt_count,
+                    )
+                )
         for _, slots in windows.distribute_sockets([1], 500):
-            for at, made in sorted(item for item in due if item[0] <= now)[:slots]:
-                due.remove((at, made))
+            for at, attempt_count in sorted(item for item in due if item[0] <= now)[:slots]:
+                due.remove((at, attempt_count))
                 lasts_s = attempt_s if now < down_s else 0.05
-                flying.append((now + lasts_s, windows.start(1), made + 1))
+                flying.append((now + lasts_s, windows.start(1), attempt_count + 1))
         now += POLL_S
     return delivered
 

@@ -12,7 +12,7 @@ from tests.support.world import ACTOR, World
 COUNT = 2 * BATCH + 1
 
 
-async def miss(world: World, count: int = COUNT) -> None:
+async def create_missed_events(world: World, count: int = COUNT) -> None:
     """Create this many undelivered events, half of them dead and half skipped."""
     await write_payments(world, count, statuses=("CANCELLED",))
     await world.rows(
@@ -39,7 +39,7 @@ async def states(world: World) -> dict[str, int]:
 
 
 async def test_no_transaction_makes_more_than_a_thousand_events_due(world: World) -> None:
-    await miss(world)
+    await create_missed_events(world)
     replayed = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
     rows = await world.rows("SELECT event_id FROM delivery ORDER BY event_id")
     event_ids = [row["event_id"] for row in rows]
@@ -58,24 +58,24 @@ async def test_no_transaction_makes_more_than_a_thousand_events_due(world: World
         *(None, str(event_ids[BATCH - 1]), str(event_ids[2 * BATCH - 1])),
     ]
     assert [json.loads(line["details"])["events"] for line in lines] == [BATCH, BATCH, 1]
-    again = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
-    assert again == ReplayedEvents(events=0, first_event_id=None, last_event_id=None)
+    second_replay = await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
+    assert second_replay == ReplayedEvents(events=0, first_event_id=None, last_event_id=None)
 
 
 async def test_a_dry_run_counts_events_and_merchants_without_replaying(world: World) -> None:
-    await miss(world, 5)
+    await create_missed_events(world, 5)
     [row] = await world.rows(
         "SELECT min(occurred_at) AS oldest, max(occurred_at) AS newest FROM event"
     )
     missed = ResendMissedEvents(merchant_id=world.merchant_id)
     foreseen = await count_changes(world.service.operation_context, missed, ACTOR)
-    counted = {"events": 5, "merchants": 1, **row}
-    assert foreseen == {"dry_run": True, "action": missed.action, **counted}
+    counts = {"events": 5, "merchants": 1, **row}
+    assert foreseen == {"dry_run": True, "action": missed.action, **counts}
     assert "pending" not in await states(world)
 
 
 async def test_concurrent_replays_replay_each_event_once(world: World) -> None:
-    await miss(world)
+    await create_missed_events(world)
     replay = ResendMissedEvents(merchant_id=world.merchant_id)
     first, second = await asyncio.gather(world.perform(replay), world.perform(replay))
     assert first.events + second.events == COUNT
@@ -85,8 +85,8 @@ async def test_concurrent_replays_replay_each_event_once(world: World) -> None:
 async def test_an_event_that_is_missed_again_during_the_replay_is_replayed_only_once(
     world: World,
 ) -> None:
-    """Without a callback URL, every event is skipped as soon as it is due."""
-    await miss(world)
+    """If a merchant has no callback URL, every event is skipped when it becomes due."""
+    await create_missed_events(world)
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))
     await world.rows(
         """

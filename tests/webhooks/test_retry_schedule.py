@@ -8,7 +8,7 @@ MIDDLE = 0.5
 
 
 def test_thirteen_attempts_span_78_hours_42_minutes_35_seconds():
-    waits = [compute_retry_wait_s(made, None, MIDDLE) for made in range(13)]
+    waits = [compute_retry_wait_s(attempt_count, None, MIDDLE) for attempt_count in range(13)]
     assert waits == pytest.approx(list(WAITS_S))
     assert sum(WAITS_S) == 78 * 3600 + 42 * 60 + 35
 
@@ -20,14 +20,14 @@ def test_there_is_no_attempt_after_the_thirteenth():
 
 
 def test_the_first_four_attempts_take_less_than_three_and_a_half_minutes():
-    latest = [compute_retry_wait_s(made, None, 0.999_999) for made in range(4)]
+    latest = [compute_retry_wait_s(attempt_count, None, 0.999_999) for attempt_count in range(4)]
     assert sum(latest) < 60 * 3.5
 
 
-@given(made=st.integers(1, ATTEMPTS_MAX - 1), chance=st.floats(0, 1, exclude_max=True))
-def test_jitter_is_at_most_twenty_percent(made, chance):
-    wait = compute_retry_wait_s(made, None, chance)
-    assert 0.8 * WAITS_S[made] <= wait <= 1.2 * WAITS_S[made]
+@given(attempt_count=st.integers(1, ATTEMPTS_MAX - 1), chance=st.floats(0, 1, exclude_max=True))
+def test_jitter_is_at_most_twenty_percent(attempt_count, chance):
+    wait = compute_retry_wait_s(attempt_count, None, chance)
+    assert 0.8 * WAITS_S[attempt_count] <= wait <= 1.2 * WAITS_S[attempt_count]
 
 
 def test_jitter_reaches_both_limits():
@@ -36,15 +36,15 @@ def test_jitter_reaches_both_limits():
 
 
 @pytest.mark.parametrize(
-    ("made", "retry_after_s", "expected"),
+    ("attempt_count", "retry_after_s", "expected"),
     [
-        (1, 0, 5),  # never sooner than our own wait
+        (1, 0, 5),  # never earlier than the schedule
         (1, 60, 60),
         (1, 3600, 3600),
-        (1, 999_999_999, 3600),  # an hour at least is honoured
-        (8, 999_999_999, 2 * 6 * 3600),  # later on, twice the wait
+        (1, 999_999_999, 3600),  # at most an hour for early attempts
+        (8, 999_999_999, 2 * 6 * 3600),  # at most twice the scheduled wait for later attempts
         (12, 60, 24 * 3600),
     ],
 )
-def test_retry_after_is_respected_within_limits(made, retry_after_s, expected):
-    assert compute_retry_wait_s(made, retry_after_s, 0.0) == expected
+def test_retry_after_is_respected_within_limits(attempt_count, retry_after_s, expected):
+    assert compute_retry_wait_s(attempt_count, retry_after_s, 0.0) == expected

@@ -24,16 +24,16 @@ OK = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok"
 
 @pytest.fixture
 async def sender():
-    made = []
+    senders = []
 
     def make(**changes):
         lookup, tls = changes.pop("lookup", None), changes.pop("tls", None)
         clock = changes.pop("clock", time.time)
-        made.append(WebhookSender(_settings(**changes), clock, lookup=lookup, tls=tls))
-        return made[-1]
+        senders.append(WebhookSender(_settings(**changes), clock, lookup=lookup, tls=tls))
+        return senders[-1]
 
     yield make
-    for item in made:
+    for item in senders:
         await item.close()
 
 
@@ -61,10 +61,10 @@ async def test_a_delivery_follows_standard_webhooks_and_verifies(sender, endpoin
 async def test_each_attempt_has_a_new_timestamp_and_signature_but_the_same_id(sender, endpoint):
     times = iter([1_700_000_000.9, 1_700_000_060.1])
     async with endpoint(OK) as merchant:
-        one = sender(clock=lambda: next(times))
+        webhook_sender = sender(clock=lambda: next(times))
         delivery = _delivery(merchant.url)
-        await one.send(delivery)
-        await one.send(delivery)
+        await webhook_sender.send(delivery)
+        await webhook_sender.send(delivery)
         first, second = (headers for _, headers, _ in merchant.requests)
     assert (first["webhook-timestamp"], second["webhook-timestamp"]) == ("1700000000", "1700000060")
     assert first["webhook-id"] == second["webhook-id"]
@@ -74,9 +74,9 @@ async def test_each_attempt_has_a_new_timestamp_and_signature_but_the_same_id(se
 async def test_connections_are_reused_and_cookies_are_not_stored(sender, endpoint):
     answer = b"HTTP/1.1 204 No Content\r\nSet-Cookie: a=b\r\n\r\n"
     async with endpoint(answer) as merchant:
-        one = sender()
+        webhook_sender = sender()
         for _ in range(3):
-            assert (await one.send(_delivery(merchant.url))).status == 204
+            assert (await webhook_sender.send(_delivery(merchant.url))).status == 204
         assert merchant.connections == 1
         assert all("cookie" not in headers for _, headers, _ in merchant.requests)
 
@@ -188,12 +188,12 @@ async def test_endless_interim_responses_time_out_at_the_deadline(sender, endpoi
 
 
 async def test_a_slow_dns_lookup_is_a_timeout(sender):
-    async def never(_host):
+    async def never_resolve(_host):
         await asyncio.Event().wait()
         return []
 
-    one = sender(webhook_dns_timeout_s=0.02, lookup=never)
-    attempt = await one.send(_delivery("http://slow.example/"))
+    webhook_sender = sender(webhook_dns_timeout_s=0.02, lookup=never_resolve)
+    attempt = await webhook_sender.send(_delivery("http://slow.example/"))
     assert (attempt.outcome, attempt.detail) == (
         AttemptOutcome.TIMEOUT,
         "the DNS lookup timed out",
@@ -201,18 +201,18 @@ async def test_a_slow_dns_lookup_is_a_timeout(sender):
 
 
 async def test_a_slow_connection_attempt_is_a_timeout(sender, trap):
-    # A full queue of a listener that accepts nothing leaves further connections unanswered.
+    # If the queue of the listener is full, the kernel does not respond to further connections.
     with trap.stuffed():
-        one = sender(webhook_connect_timeout_s=0.1)
-        attempt = await one.send(_delivery(f"http://127.0.0.1:{trap.port}/"))
+        webhook_sender = sender(webhook_connect_timeout_s=0.1)
+        attempt = await webhook_sender.send(_delivery(f"http://127.0.0.1:{trap.port}/"))
     assert (attempt.outcome, attempt.detail) == (AttemptOutcome.TIMEOUT, "the connection timed out")
 
 
 async def test_an_unknown_host_name_and_a_closed_port_are_connect_errors(sender, trap):
-    async def nothing(_host):
+    async def resolve_nothing(_host):
         return []
 
-    unknown = await sender(lookup=nothing).send(_delivery("http://unknown.example/"))
+    unknown = await sender(lookup=resolve_nothing).send(_delivery("http://unknown.example/"))
     assert (unknown.outcome, unknown.detail) == (
         AttemptOutcome.CONNECT_ERROR,
         "the host name cannot be resolved",
@@ -223,21 +223,21 @@ async def test_an_unknown_host_name_and_a_closed_port_are_connect_errors(sender,
 
 
 async def test_an_endless_body_is_read_up_to_the_limit_and_closed(sender, endpoint):
-    sent = 0
+    sent_bytes = 0
 
     async def endless(writer):
-        nonlocal sent
+        nonlocal sent_bytes
         writer.write(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
         while not writer.is_closing():
             writer.write(b"400\r\n" + b"x" * 1024 + b"\r\n")
             await writer.drain()
-            sent += 1024
+            sent_bytes += 1024
 
     async with endpoint(endless) as merchant:
         attempt = await sender().send(_delivery(merchant.url))
     assert attempt.succeeded
     assert attempt.answer == "x" * 2048
-    assert sent < 64 * 1024 * 1024
+    assert sent_bytes < 64 * 1024 * 1024
 
 
 async def test_a_compressed_response_is_not_decompressed(sender, endpoint):
@@ -333,9 +333,9 @@ async def test_a_2xx_status_line_counts_as_delivered_regardless_of_the_rest(
 async def test_a_204_response_with_a_body_does_not_break_the_next_request(sender, endpoint, length):
     answer = b"HTTP/1.1 204 No Content\r\n" + length + b"\r\nok"
     async with endpoint(answer) as merchant:
-        one = sender()
+        webhook_sender = sender()
         for _ in range(3):
-            attempt = await one.send(_delivery(merchant.url))
+            attempt = await webhook_sender.send(_delivery(merchant.url))
             assert (attempt.outcome, attempt.status) == (AttemptOutcome.DELIVERED, 204)
         assert len(merchant.requests) == 3
 
@@ -345,8 +345,8 @@ async def test_an_interim_response_does_not_determine_the_outcome(sender, endpoi
     for line, is_accepted in ((b"200 OK", True), (b"500 No", False)):
         async with endpoint(
             hints * 2 + b"HTTP/1.1 " + line + b"\r\nContent-Length: x\r\n\r\n"
-        ) as it:
-            assert (await sender().send(_delivery(it.url))).succeeded is is_accepted
+        ) as merchant:
+            assert (await sender().send(_delivery(merchant.url))).succeeded is is_accepted
 
 
 async def test_a_reset_after_a_2xx_status_line_is_not_a_failure(sender, endpoint):
@@ -414,11 +414,11 @@ async def test_a_forbidden_url_is_blocked_without_a_connection(sender, url):
 
 
 async def test_a_host_name_that_resolves_to_a_forbidden_address_is_blocked(sender, trap):
-    async def unspecified(_host):
+    async def resolve_to_unspecified(_host):
         return ["0.0.0.0"]  # noqa: S104 - connecting to it reaches loopback
 
-    one = sender(lookup=unspecified)
-    attempt = await one.send(_delivery(f"http://rebind.example:{trap.port}/"))
+    webhook_sender = sender(lookup=resolve_to_unspecified)
+    attempt = await webhook_sender.send(_delivery(f"http://rebind.example:{trap.port}/"))
     assert attempt.outcome is AttemptOutcome.BLOCKED
     assert "unspecified" in attempt.detail
     assert trap.is_untouched()
@@ -454,26 +454,28 @@ async def test_a_plain_http_server_at_an_https_url_is_a_tls_error(sender):
 
 
 async def test_the_certificate_is_verified_against_the_host_name(sender, endpoint, authority):
-    async def here(_host):
+    async def resolve_to_loopback(_host):
         return ["127.0.0.1"]
 
     async with endpoint(OK, tls=authority.server("merchant.example")) as merchant:
-        one = sender(lookup=here, tls=authority.client())
-        right = await one.send(_delivery(f"https://merchant.example:{merchant.port}/"))
-        wrong = await one.send(_delivery(f"https://other.example:{merchant.port}/"))
+        webhook_sender = sender(lookup=resolve_to_loopback, tls=authority.client())
+        right_name = await webhook_sender.send(
+            _delivery(f"https://merchant.example:{merchant.port}/")
+        )
+        wrong_name = await webhook_sender.send(_delivery(f"https://other.example:{merchant.port}/"))
         ((_, headers, _),) = merchant.requests
-    assert right.succeeded
+    assert right_name.succeeded
     assert headers["host"] == f"merchant.example:{merchant.port}"
-    assert wrong.outcome is AttemptOutcome.TLS_ERROR
-    assert "other.example" in wrong.detail
+    assert wrong_name.outcome is AttemptOutcome.TLS_ERROR
+    assert "other.example" in wrong_name.detail
 
 
 async def test_a_closed_sender_can_be_used_again(sender, endpoint):
-    one = sender()
+    webhook_sender = sender()
     async with endpoint(OK) as merchant:
-        assert (await one.send(_delivery(merchant.url))).succeeded
-        await one.close()
-        assert (await one.send(_delivery(merchant.url))).succeeded
+        assert (await webhook_sender.send(_delivery(merchant.url))).succeeded
+        await webhook_sender.close()
+        assert (await webhook_sender.send(_delivery(merchant.url))).succeeded
         assert merchant.connections == 2
 
 
@@ -488,9 +490,9 @@ async def test_a_send_can_be_cancelled(sender, endpoint):
 
 
 async def test_the_repr_of_a_delivery_contains_no_secret_or_body():
-    shown = repr(_delivery("http://example.com/"))
-    assert "payment.completed" not in shown
-    assert repr(KEYS[0]) not in shown
+    text = repr(_delivery("http://example.com/"))
+    assert "payment.completed" not in text
+    assert repr(KEYS[0]) not in text
 
 
 def _settings(**changes):

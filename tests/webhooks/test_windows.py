@@ -2,7 +2,7 @@ import pytest
 
 from payintent.webhooks.windows import PAUSE_MAX_S, CircuitChange, EndpointWindows
 
-DEAD, WELL = 1, 2
+FAILING, HEALTHY = 1, 2
 
 
 class Clock:
@@ -33,11 +33,11 @@ def reopens_in_s(windows: EndpointWindows, endpoint_id: int) -> float:
 
 
 def test_a_new_endpoint_can_have_two_concurrent_attempts(windows):
-    assert room(windows, WELL) == 2
-    windows.start(WELL)
-    assert room(windows, WELL) == 1
-    windows.start(WELL)
-    assert room(windows, WELL) == 0
+    assert room(windows, HEALTHY) == 2
+    windows.start(HEALTHY)
+    assert room(windows, HEALTHY) == 1
+    windows.start(HEALTHY)
+    assert room(windows, HEALTHY) == 0
 
 
 def test_querying_endpoints_does_not_store_them(windows):
@@ -50,144 +50,144 @@ def test_querying_endpoints_does_not_store_them(windows):
 def test_the_window_grows_by_one_with_each_success_to_sixteen(windows):
     rooms = []
     for _ in range(20):
-        windows.finish(windows.start(WELL), succeeded=True)
-        rooms.append(room(windows, WELL))
+        windows.finish(windows.start(HEALTHY), succeeded=True)
+        rooms.append(room(windows, HEALTHY))
     assert rooms == [*range(3, 17), *[16] * 6]
 
 
 def test_a_failure_shrinks_the_window_to_one(windows):
-    _succeed(windows, WELL, 5)
-    windows.finish(windows.start(WELL), succeeded=False)
-    assert room(windows, WELL) == 1
+    _succeed(windows, HEALTHY, 5)
+    windows.finish(windows.start(HEALTHY), succeeded=False)
+    assert room(windows, HEALTHY) == 1
 
 
 def test_an_attempt_in_flight_for_over_two_seconds_shrinks_the_window_to_one(windows, clock):
-    _succeed(windows, WELL, 5)
-    flight = windows.start(WELL)
+    _succeed(windows, HEALTHY, 5)
+    flight = windows.start(HEALTHY)
     clock.now += 2.0
-    assert room(windows, WELL) == 6
+    assert room(windows, HEALTHY) == 6
     clock.now += 0.1
-    assert room(windows, WELL) == 0  # the slow one fills it
+    assert room(windows, HEALTHY) == 0  # the slow attempt fills the window
     windows.finish(flight, succeeded=True)
-    assert room(windows, WELL) == 1
-    windows.finish(windows.start(WELL), succeeded=True)
-    assert room(windows, WELL) == 2
+    assert room(windows, HEALTHY) == 1
+    windows.finish(windows.start(HEALTHY), succeeded=True)
+    assert room(windows, HEALTHY) == 2
 
 
 def test_a_quick_success_beside_a_slow_attempt_does_not_reopen_the_window(windows, clock):
-    _succeed(windows, WELL, 5)
-    slow = windows.start(WELL)
+    _succeed(windows, HEALTHY, 5)
+    slow = windows.start(HEALTHY)
     clock.now += 1.5
-    quick = windows.start(WELL)
+    quick = windows.start(HEALTHY)
     clock.now += 1.0
     windows.finish(quick, succeeded=True)
-    assert room(windows, WELL) == 0
+    assert room(windows, HEALTHY) == 0
     windows.finish(slow, succeeded=True)
-    assert room(windows, WELL) == 1
+    assert room(windows, HEALTHY) == 1
 
 
 def test_the_fifth_failure_in_a_row_opens_the_breaker_for_thirty_seconds(windows, clock):
-    _fail(windows, DEAD, 4)
-    assert room(windows, DEAD) == 1
-    _fail(windows, DEAD, 1)
-    assert room(windows, DEAD) == 0
-    assert windows.distribute_sockets([DEAD, WELL], 100) == [(WELL, 2)]
-    assert reopens_in_s(windows, DEAD) == 30
+    _fail(windows, FAILING, 4)
+    assert room(windows, FAILING) == 1
+    _fail(windows, FAILING, 1)
+    assert room(windows, FAILING) == 0
+    assert windows.distribute_sockets([FAILING, HEALTHY], 100) == [(HEALTHY, 2)]
+    assert reopens_in_s(windows, FAILING) == 30
     clock.now += 29.9
-    assert room(windows, DEAD) == 0
+    assert room(windows, FAILING) == 0
     clock.now += 0.1
-    assert room(windows, DEAD) == 1
+    assert room(windows, FAILING) == 1
 
 
 def test_a_success_resets_the_failure_count(windows):
     for _ in range(2):
-        _fail(windows, DEAD, 4)
-        _succeed(windows, DEAD, 1)
-    assert room(windows, DEAD) == 2
+        _fail(windows, FAILING, 4)
+        _succeed(windows, FAILING, 1)
+    assert room(windows, FAILING) == 2
 
 
 def test_seven_failures_in_ten_attempts_within_a_minute_open_the_breaker(windows):
     for ok in (False, False, False, True, False, False, True, True, False):
-        windows.finish(windows.start(DEAD), ok)
-    assert room(windows, DEAD) == 1
-    windows.finish(windows.start(DEAD), succeeded=False)  # 7 of 10, never 5 in a row
-    assert room(windows, DEAD) == 0
+        windows.finish(windows.start(FAILING), ok)
+    assert room(windows, FAILING) == 1
+    windows.finish(windows.start(FAILING), succeeded=False)  # 7 of 10, never 5 in a row
+    assert room(windows, FAILING) == 0
 
 
 def test_a_failed_probe_reopens_a_breaker_opened_by_the_failure_rate(windows, clock):
     for ok in (False, False, False, False, True, False, False, True, True, False):
-        windows.finish(windows.start(DEAD), ok)
+        windows.finish(windows.start(FAILING), ok)
     clock.now += 30
-    _fail(windows, DEAD, 1)
-    assert reopens_in_s(windows, DEAD) == 60
+    _fail(windows, FAILING, 1)
+    assert reopens_in_s(windows, FAILING) == 60
 
 
 def test_failures_older_than_a_minute_do_not_count_towards_the_failure_rate(windows, clock):
     for ok in (False, False, False, True, False, False, True, True, False):
-        windows.finish(windows.start(DEAD), ok)
+        windows.finish(windows.start(FAILING), ok)
     clock.now += 61
-    windows.finish(windows.start(DEAD), succeeded=False)
-    assert room(windows, DEAD) == 1
+    windows.finish(windows.start(FAILING), succeeded=False)
+    assert room(windows, FAILING) == 1
 
 
 def test_a_half_open_breaker_allows_one_probe(windows, clock):
-    _fail(windows, DEAD, 5)
+    _fail(windows, FAILING, 5)
     clock.now += 30
-    windows.start(DEAD)
-    assert room(windows, DEAD) == 0
+    windows.start(FAILING)
+    assert room(windows, FAILING) == 0
 
 
 def test_each_failed_probe_doubles_the_wait_up_to_fifteen_minutes(windows, clock):
-    _fail(windows, DEAD, 5)
+    _fail(windows, FAILING, 5)
     waits = []
     for _ in range(1_100):
-        waits.append(reopens_in_s(windows, DEAD))
-        clock.now += reopens_in_s(windows, DEAD)
-        assert room(windows, DEAD) == 1
-        _fail(windows, DEAD, 1)
+        waits.append(reopens_in_s(windows, FAILING))
+        clock.now += reopens_in_s(windows, FAILING)
+        assert room(windows, FAILING) == 1
+        _fail(windows, FAILING, 1)
     assert waits[:7] == [30, 60, 120, 240, 480, 900, 900]
     assert waits[-1] == 900
 
 
 def test_a_successful_probe_closes_the_breaker_and_resets_the_window_to_two(windows, clock):
-    _fail(windows, DEAD, 5)
+    _fail(windows, FAILING, 5)
     clock.now += 30
-    assert windows.finish(windows.start(DEAD), succeeded=True) == CircuitChange(0)
-    assert room(windows, DEAD) == 2
-    assert windows.finish(windows.start(DEAD), succeeded=True) is None
-    _fail(windows, DEAD, 5)
-    assert reopens_in_s(windows, DEAD) == 30  # from the start again
+    assert windows.finish(windows.start(FAILING), succeeded=True) == CircuitChange(0)
+    assert room(windows, FAILING) == 2
+    assert windows.finish(windows.start(FAILING), succeeded=True) is None
+    _fail(windows, FAILING, 5)
+    assert reopens_in_s(windows, FAILING) == 30  # the delay is reset
 
 
 def test_a_failure_that_opens_the_breaker_returns_the_duration(windows, clock):
-    changes = [windows.finish(windows.start(DEAD), succeeded=False) for _ in range(5)]
+    changes = [windows.finish(windows.start(FAILING), succeeded=False) for _ in range(5)]
     assert changes == [None, None, None, None, CircuitChange(30)]
     clock.now += 30
-    assert windows.finish(windows.start(DEAD), succeeded=False) == CircuitChange(60)
+    assert windows.finish(windows.start(FAILING), succeeded=False) == CircuitChange(60)
 
 
 def test_attempts_started_before_the_breaker_opened_do_not_change_its_state(windows, clock):
-    _succeed(windows, DEAD, 10)
-    late = [windows.start(DEAD) for _ in range(3)]
+    _succeed(windows, FAILING, 10)
+    earlier = [windows.start(FAILING) for _ in range(3)]
     clock.now += 0.125
-    _fail(windows, DEAD, 5)
-    assert windows.finish(late[0], succeeded=True) is None
-    for flight in late[1:]:
+    _fail(windows, FAILING, 5)
+    assert windows.finish(earlier[0], succeeded=True) is None
+    for flight in earlier[1:]:
         windows.finish(flight, succeeded=False)
-    assert reopens_in_s(windows, DEAD) == 30
+    assert reopens_in_s(windows, FAILING) == 30
 
 
 def test_a_pause_is_respected_and_limited(windows, clock):
-    _succeed(windows, WELL, 3)
-    windows.pause(WELL, 120)
-    assert room(windows, WELL) == 0
-    assert reopens_in_s(windows, WELL) == 120
+    _succeed(windows, HEALTHY, 3)
+    windows.pause(HEALTHY, 120)
+    assert room(windows, HEALTHY) == 0
+    assert reopens_in_s(windows, HEALTHY) == 120
     clock.now += 120
-    assert room(windows, WELL) == 5
-    windows.pause(WELL, 1e9)
-    assert reopens_in_s(windows, WELL) == 3600
-    windows.pause(DEAD, PAUSE_MAX_S)
-    assert room(windows, DEAD) == 0
+    assert room(windows, HEALTHY) == 5
+    windows.pause(HEALTHY, 1e9)
+    assert reopens_in_s(windows, HEALTHY) == 3600
+    windows.pause(FAILING, PAUSE_MAX_S)
+    assert room(windows, FAILING) == 0
 
 
 def test_all_endpoints_together_use_at_most_the_available_sockets(clock):
@@ -203,7 +203,7 @@ def test_suspects_together_use_at_most_half_of_the_sockets(clock):
         _fail(windows, endpoint_id, 2)
     _fill(windows, range(20))
     assert windows._in_flight == 5
-    assert room(windows, WELL + 1_000) == 2  # the other half is there for everyone else
+    assert room(windows, HEALTHY + 1_000) == 2  # the rest is available to healthy endpoints
 
 
 def test_distributing_sockets_respects_both_limits_before_any_attempt_starts(clock):
@@ -219,22 +219,22 @@ def test_distributing_sockets_respects_both_limits_before_any_attempt_starts(clo
 def test_endpoints_with_slow_attempts_in_flight_count_as_suspects(windows, clock):
     windows = EndpointWindows(10, clock)
     flights = [windows.start(endpoint_id) for endpoint_id in range(6)]
-    _fail(windows, DEAD + 100, 1)
-    assert room(windows, DEAD + 100) == 1
+    _fail(windows, FAILING + 100, 1)
+    assert room(windows, FAILING + 100) == 1
     clock.now += 2.1
-    assert room(windows, DEAD + 100) == 0  # six slow ones are more than half already
+    assert room(windows, FAILING + 100) == 0  # six slow attempts use more than half of the sockets
     for flight in flights[:2]:
         windows.finish(flight, succeeded=False)
-    assert room(windows, DEAD + 100) == 1
+    assert room(windows, FAILING + 100) == 1
 
 
 def test_a_recovered_endpoint_is_no_longer_a_suspect(clock):
     windows = EndpointWindows(4, clock)
-    _fail(windows, DEAD, 1)
-    _succeed(windows, DEAD, 2)
-    flights = [windows.start(DEAD) for _ in range(3)]
-    _fail(windows, WELL, 1)
-    assert room(windows, WELL) == 1
+    _fail(windows, FAILING, 1)
+    _succeed(windows, FAILING, 2)
+    flights = [windows.start(FAILING) for _ in range(3)]
+    _fail(windows, HEALTHY, 1)
+    assert room(windows, HEALTHY) == 1
     for flight in flights:
         windows.finish(flight, succeeded=True)
     assert windows._in_flight == 0
@@ -260,21 +260,23 @@ def test_healthy_idle_endpoints_are_discarded(windows, clock):
     for endpoint_id in range(1_000):
         _succeed(windows, endpoint_id, 1)
     _fail(windows, 5_000, 5)
-    staying = windows.start(6_000)
+    flight = windows.start(6_000)
     clock.now += 301
-    _succeed(windows, WELL + 9_000, 1)
-    assert len(windows) == 3  # the ill one, the one in flight, and the one just used
+    _succeed(windows, HEALTHY + 9_000, 1)
+    assert (
+        len(windows) == 3
+    )  # the failing endpoint, the endpoint in flight, and the endpoint just used
     clock.now += 3_600 + 900
-    windows.finish(staying, succeeded=False)
-    _succeed(windows, WELL + 9_000, 1)
+    windows.finish(flight, succeeded=False)
+    _succeed(windows, HEALTHY + 9_000, 1)
     assert len(windows) == 2
 
 
 def test_a_paused_endpoint_is_not_discarded(windows, clock):
-    windows.pause(DEAD, 3_600)
+    windows.pause(FAILING, 3_600)
     clock.now += 3_500
-    _succeed(windows, WELL, 1)
-    assert room(windows, DEAD) == 0
+    _succeed(windows, HEALTHY, 1)
+    assert room(windows, FAILING) == 0
 
 
 def _succeed(windows, endpoint_id, times):
