@@ -25,7 +25,7 @@ SHOP = "http://shop.test"
 
 
 @dataclass
-class Desk:
+class HostedCheckout:
     """A page that tracks a payment, and its service."""
 
     world: World
@@ -139,20 +139,22 @@ async def other_sites() -> AsyncIterator[int]:
         await clean_up(runner)
 
 
-async def make_desk(world: World, app: CommonHeaders, buyer: BrowserContext) -> Desk:
+async def make_hosted_checkout(
+    world: World, app: CommonHeaders, buyer: BrowserContext
+) -> HostedCheckout:
     """Open a page that records its errors."""
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    desk = Desk(world, app, page)
-    page.on("console", desk._record_message)
-    page.on("pageerror", lambda error: desk.errors.append(str(error)))
-    return desk
+    checkout = HostedCheckout(world, app, page)
+    page.on("console", checkout._record_message)
+    page.on("pageerror", lambda error: checkout.errors.append(str(error)))
+    return checkout
 
 
 @asynccontextmanager
-async def open_second_tab(desk: Desk) -> AsyncIterator[Desk]:
+async def open_second_tab(checkout: HostedCheckout) -> AsyncIterator[HostedCheckout]:
     """Open a second page of the same buyer."""
-    second_tab = await make_desk(desk.world, desk.app, desk.page.context)
+    second_tab = await make_hosted_checkout(checkout.world, checkout.app, checkout.page.context)
     yield second_tab
     assert second_tab.errors == []
     await second_tab.page.close()

@@ -24,9 +24,9 @@ from tests.support.world import Api, World, free_port, make_world
 from tests.web import sdk_desk
 from tests.web.buyer import GATEWAY, SHOP, other_sites
 from tests.web.gallery import Gallery, open_gallery, server_url
-from tests.web.sdk_desk import Desk
+from tests.web.sdk_desk import SdkPage
 from tests.web.sdk_shop import running_shop
-from tests.web.till import Till, make_till
+from tests.web.till import WalletCheckout, make_wallet_checkout
 from tests.web.wallet import Wallet
 
 # All tests of a process use the same loop because they share a browser, which is slow to start.
@@ -142,21 +142,21 @@ def wallet(ground: ChainWorld) -> Wallet:
 
 
 @fixture(loop_scope=LOOP)
-async def till(
+async def checkout(
     site: CommonHeaders, ground: ChainWorld, buyer: BrowserContext
-) -> AsyncIterator[Till]:
-    till = await make_till(ground, buyer)
-    yield till
-    assert till.errors == []
+) -> AsyncIterator[WalletCheckout]:
+    checkout = await make_wallet_checkout(ground, buyer)
+    yield checkout
+    assert checkout.errors == []
 
 
 @fixture(loop_scope=LOOP)
-async def desk(
+async def sdk(
     site: None, settings: Settings, world: World, buyer: BrowserContext
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[SdkPage]:
     """A shop's page, whose origin differs from the service's."""
     service = settings.checkout_base.removesuffix("/c")
     page = await buyer.new_page()
     page.set_default_timeout(sdk_desk.PATIENCE_MS)
     async with running_shop(service) as shop, Api(service, world) as api:
-        yield Desk(api, shop, page)
+        yield SdkPage(api, shop, page)

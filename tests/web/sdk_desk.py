@@ -31,8 +31,8 @@ _CALL = """async ({ script, argument }) => {
 
 
 @dataclass
-class Desk:
-    """A buyer on the shop's page, and the merchant's server."""
+class SdkPage:
+    """A shop's page that calls the browser SDK, and the merchant's server."""
 
     api: Api
     shop: Shop

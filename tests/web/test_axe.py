@@ -22,13 +22,13 @@ _HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}
 
 
 @fixture(loop_scope=LOOP, scope="module")
-async def desk(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserContext]:
+async def browser_context(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserContext]:
     """A normal browser."""
-    desk = await screen(browser)
+    browser_context = await screen(browser)
     # A page stays open so that later pages share its process and its compiled scripts.
-    await (await desk.new_page()).goto(gallery.base.removesuffix("/c") + "/docs")
-    yield desk
-    await desk.close()
+    await (await browser_context.new_page()).goto(gallery.base.removesuffix("/c") + "/docs")
+    yield browser_context
+    await browser_context.close()
 
 
 #: The state with the most content for each template.
@@ -41,9 +41,9 @@ _ONE_OF_EACH = (
 
 @pytest.mark.parametrize("name", _ONE_OF_EACH)
 async def test_every_template_is_accessible(
-    gallery: Gallery, desk: BrowserContext, name: str
+    gallery: Gallery, browser_context: BrowserContext, name: str
 ) -> None:
-    view = await open_state(desk, gallery, name)
+    view = await open_state(browser_context, gallery, name)
     async with view.page as page:
         await checks.unfold(page)
         problems = await checks.raw_texts(page)
@@ -58,9 +58,9 @@ async def test_every_template_is_accessible(
 
 @pytest.mark.parametrize("name", sorted(STATES.keys() - set(_ONE_OF_EACH)))
 async def test_the_remaining_states_fit_a_small_screen(
-    gallery: Gallery, desk: BrowserContext, name: str
+    gallery: Gallery, browser_context: BrowserContext, name: str
 ) -> None:
-    view = await open_state(desk, gallery, name)
+    view = await open_state(browser_context, gallery, name)
     async with view.page as page:
         await page.set_viewport_size(_SMALL)
         await checks.unfold(page)
@@ -70,12 +70,12 @@ async def test_the_remaining_states_fit_a_small_screen(
 
 
 async def test_the_accessibility_tests_cover_every_template(
-    gallery: Gallery, desk: BrowserContext, monkeypatch: pytest.MonkeyPatch
+    gallery: Gallery, browser_context: BrowserContext, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     rendering.language_options.cache_clear()  # a cached page is not rendered
     rendered = record_templates(rendering, monkeypatch)
     for name in _ONE_OF_EACH:
-        await (await open_state(desk, gallery, name)).page.close()
+        await (await open_state(browser_context, gallery, name)).page.close()
     assert templates_of(rendering) - rendered == {"test_card.html"}  # of test payments
 
 
@@ -91,9 +91,9 @@ async def _check_schemes_and_sizes(page: Page) -> list[str]:
 
 @pytest.mark.parametrize("name", MAIN)
 async def test_the_main_states_are_accessible_in_a_right_to_left_language(
-    gallery: Gallery, desk: BrowserContext, name: str
+    gallery: Gallery, browser_context: BrowserContext, name: str
 ) -> None:
-    view = await open_state(desk, gallery, name, "ar")
+    view = await open_state(browser_context, gallery, name, "ar")
     async with view.page as page:
         assert await page.evaluate("getComputedStyle(document.body).direction") == "rtl"
         await checks.unfold(page)
@@ -110,11 +110,11 @@ _IN_EVERY_LANGUAGE = (
 
 @pytest.mark.parametrize("lang", LOCALES)
 async def test_pages_fit_a_small_screen_in_every_language(
-    gallery: Gallery, desk: BrowserContext, lang: str
+    gallery: Gallery, browser_context: BrowserContext, lang: str
 ) -> None:
     problems: dict[str, list[str]] = {}
     for name in _IN_EVERY_LANGUAGE:
-        view = await open_state(desk, gallery, name, lang)
+        view = await open_state(browser_context, gallery, name, lang)
         async with view.page as page:
             await page.set_viewport_size(_SMALL)
             await checks.unfold(page)
@@ -165,10 +165,10 @@ _FAULTS: dict[str, tuple[Callable[[Page], Awaitable[list[str]]], str]] = {
 
 @pytest.mark.parametrize("fault", _FAULTS)
 async def test_the_checks_detect_an_injected_fault(
-    gallery: Gallery, desk: BrowserContext, fault: str
+    gallery: Gallery, browser_context: BrowserContext, fault: str
 ) -> None:
     check, words = _FAULTS[fault]
-    async with (await open_state(desk, gallery, "choose")).page as page:
+    async with (await open_state(browser_context, gallery, "choose")).page as page:
         await page.set_viewport_size(_SMALL)
         await checks.unfold(page)
         await page.evaluate(fault)
@@ -177,10 +177,10 @@ async def test_the_checks_detect_an_injected_fault(
 
 
 async def test_the_tab_check_accepts_an_element_that_a_live_update_replaces(
-    gallery: Gallery, desk: BrowserContext
+    gallery: Gallery, browser_context: BrowserContext
 ) -> None:
     replace = f"const one = {_BUTTON}; one.replaceWith(one.cloneNode(true))"
-    async with (await open_state(desk, gallery, "choose")).page as page:
+    async with (await open_state(browser_context, gallery, "choose")).page as page:
         await checks.unfold(page)
         await page.evaluate(f"""document.addEventListener("focusin", () => {{ {replace} }},
             {{ once: true }})""")

@@ -60,7 +60,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 @dataclass
-class Counter:
+class CardCheckout:
     """A buyer's page with the card step."""
 
     world: World
@@ -149,117 +149,119 @@ async def method(world: World, settings: Settings, stripe_url: str) -> int:
 
 
 @fixture(loop_scope=LOOP)
-async def counter(
+async def checkout(
     site: CommonHeaders, world: World, method: int, stripe_url: str, buyer: BrowserContext
-) -> AsyncIterator[Counter]:
+) -> AsyncIterator[CardCheckout]:
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    counter = Counter(world, page, method, stripe_url)
-    page.on("pageerror", lambda error: counter.errors.append(str(error)))
+    checkout = CardCheckout(world, page, method, stripe_url)
+    page.on("pageerror", lambda error: checkout.errors.append(str(error)))
     page.on(
         "console",
         lambda message: (
-            counter.errors.append(message.text) if "Security Policy" in message.text else None
+            checkout.errors.append(message.text) if "Security Policy" in message.text else None
         ),
     )
-    yield counter
-    assert counter.errors == []
+    yield checkout
+    assert checkout.errors == []
 
 
 async def test_the_providers_fields_use_the_pages_language_and_dark_theme(
-    counter: Counter,
+    checkout: CardCheckout,
 ) -> None:
-    await counter.page.emulate_media(color_scheme="dark")
-    payment = await counter.start_payment()
-    await counter.page.goto(f"{counter.address(payment)}?lang=zh-Hant")
-    frame = counter.page.locator("iframe[title='Secure payment input frame']")
+    await checkout.page.emulate_media(color_scheme="dark")
+    payment = await checkout.start_payment()
+    await checkout.page.goto(f"{checkout.address(payment)}?lang=zh-Hant")
+    frame = checkout.page.locator("iframe[title='Secure payment input frame']")
     await expect(frame).to_have_attribute("lang", "zh-TW")
     await expect(frame).to_have_attribute("data-theme", "night")
 
 
 async def test_the_page_shows_a_payment_after_the_providers_callback(
-    counter: Counter,
+    checkout: CardCheckout,
 ) -> None:
-    payment = await counter.start_payment()
-    await counter.pay(PAYS)
+    payment = await checkout.start_payment()
+    await checkout.pay(PAYS)
     # Without an inquiry: only Stripe's callback updates the payment.
-    await counter.expect_paid(payment)
+    await checkout.expect_paid(payment)
 
 
-async def test_a_buyer_can_pay_after_two_declines(counter: Counter) -> None:
-    payment = await counter.start_payment()
+async def test_a_buyer_can_pay_after_two_declines(checkout: CardCheckout) -> None:
+    payment = await checkout.start_payment()
     for count in (1, 2):
-        await counter.pay(DECLINED)
-        await counter.expect_text("Your card was declined.")
-        await counter.wait_for_declines(payment, count)
-    assert await counter.world.status(payment) == "PROCESSING"
-    await counter.pay(PAYS)
-    await counter.wait_for_paid(payment)
+        await checkout.pay(DECLINED)
+        await checkout.expect_text("Your card was declined.")
+        await checkout.wait_for_declines(payment, count)
+    assert await checkout.world.status(payment) == "PROCESSING"
+    await checkout.pay(PAYS)
+    await checkout.wait_for_paid(payment)
 
 
-async def test_a_third_decline_fails_the_payment(counter: Counter) -> None:
-    payment = await counter.start_payment()
+async def test_a_third_decline_fails_the_payment(checkout: CardCheckout) -> None:
+    payment = await checkout.start_payment()
     for count in range(1, TOO_MANY + 1):
-        await counter.pay(DECLINED)
-        await counter.wait_for_declines(payment, count)
-    await counter.poll_now()
-    await expect(counter.card.get_by_label("Card number")).to_be_hidden()  # the step is over
-    await counter.run_inquiries()
-    await expect(counter.page.get_by_role("heading", name="did not go through")).to_be_visible()
-    [row] = await counter.world.rows(
+        await checkout.pay(DECLINED)
+        await checkout.wait_for_declines(payment, count)
+    await checkout.poll_now()
+    await expect(checkout.card.get_by_label("Card number")).to_be_hidden()  # the step is over
+    await checkout.run_inquiries()
+    await expect(checkout.page.get_by_role("heading", name="did not go through")).to_be_visible()
+    [row] = await checkout.world.rows(
         "SELECT status, failure_reason FROM payment WHERE id = $1", payment.id
     )
     assert (row["status"], row["failure_reason"]) == ("FAILED", "DECLINED")
 
 
-async def test_a_buyer_can_repeat_a_failed_authentication(counter: Counter) -> None:
-    payment = await counter.start_payment()
-    await counter.pay(CHALLENGES)
-    await counter.card.get_by_role("button", name="Fail authentication").click()
-    await counter.expect_text("failed authentication")
-    await counter.wait_for_declines(payment, 1)
-    await counter.page.get_by_role("button", name="Pay 1,590.00 THB").click()
-    await counter.card.get_by_role("button", name="Complete authentication").click()
-    await counter.wait_for_paid(payment)
+async def test_a_buyer_can_repeat_a_failed_authentication(checkout: CardCheckout) -> None:
+    payment = await checkout.start_payment()
+    await checkout.pay(CHALLENGES)
+    await checkout.card.get_by_role("button", name="Fail authentication").click()
+    await checkout.expect_text("failed authentication")
+    await checkout.wait_for_declines(payment, 1)
+    await checkout.page.get_by_role("button", name="Pay 1,590.00 THB").click()
+    await checkout.card.get_by_role("button", name="Complete authentication").click()
+    await checkout.wait_for_paid(payment)
 
 
 async def test_an_invalid_card_number_shows_an_error_and_is_not_counted_as_a_decline(
-    counter: Counter,
+    checkout: CardCheckout,
 ) -> None:
-    payment = await counter.start_payment()
-    await counter.pay("1234")
-    await counter.expect_text("Your card number is invalid.")
-    await counter.pay(PAYS)
-    await counter.wait_for_paid(payment)
-    await counter.wait_for_declines(payment, 0)
+    payment = await checkout.start_payment()
+    await checkout.pay("1234")
+    await checkout.expect_text("Your card number is invalid.")
+    await checkout.pay(PAYS)
+    await checkout.wait_for_paid(payment)
+    await checkout.wait_for_declines(payment, 0)
 
 
-async def test_a_payment_that_was_confirmed_elsewhere_is_shown_as_paid(counter: Counter) -> None:
-    payment = await counter.start_payment()
-    root = counter.page.locator("[data-card-step]")
+async def test_a_payment_that_was_confirmed_elsewhere_is_shown_as_paid(
+    checkout: CardCheckout,
+) -> None:
+    payment = await checkout.start_payment()
+    root = checkout.page.locator("[data-card-step]")
     client_secret = await root.get_attribute("data-client-secret")
-    await expect(counter.card.get_by_label("Card number")).to_be_visible()
+    await expect(checkout.card.get_by_label("Card number")).to_be_visible()
     confirmation = {"key": "pk_test_one", "client_secret": client_secret, "number": PAYS}
-    url = f"{counter.url}/element/confirm"
+    url = f"{checkout.url}/element/confirm"
     async with aiohttp.ClientSession() as http, http.post(url, json=confirmation) as answer:
         assert answer.status == 200
-    await counter.pay(PAYS)  # the provider rejects it, and the page queries the payment
-    await counter.wait_for_paid(payment)
+    await checkout.pay(PAYS)  # the provider rejects it, and the page queries the payment
+    await checkout.wait_for_paid(payment)
 
 
 async def test_only_the_card_step_allows_the_provider_in_its_content_security_policy(
-    counter: Counter,
+    checkout: CardCheckout,
 ) -> None:
-    payment = await counter.start_payment()
-    await expect(counter.card.get_by_label("Card number")).to_be_visible()
-    policy = await _policy(counter.page)
+    payment = await checkout.start_payment()
+    await expect(checkout.card.get_by_label("Card number")).to_be_visible()
+    policy = await _policy(checkout.page)
     assert policy["default-src"] == "'none'"
-    assert policy["script-src"] == f"'self' {counter.url}"
-    assert policy["frame-src"] == counter.url
-    assert policy["connect-src"] == f"'self' {counter.url}"
-    await counter.pay(PAYS)
-    await counter.wait_for_paid(payment)
-    final_policy = await _policy(counter.page)
+    assert policy["script-src"] == f"'self' {checkout.url}"
+    assert policy["frame-src"] == checkout.url
+    assert policy["connect-src"] == f"'self' {checkout.url}"
+    await checkout.pay(PAYS)
+    await checkout.wait_for_paid(payment)
+    final_policy = await _policy(checkout.page)
     assert (final_policy["script-src"], final_policy["connect-src"]) == ("'self'", "'self'")
     assert "frame-src" not in final_policy
 
@@ -273,14 +275,14 @@ async def _policy(page: Page) -> dict[str, str]:
 
 
 async def test_a_buyer_can_choose_another_method_if_the_providers_script_fails(
-    counter: Counter,
+    checkout: CardCheckout,
 ) -> None:
-    await counter.page.route("**/element/v3.js", lambda route: route.abort())
-    await counter.start_payment()
-    await counter.expect_text("couldn’t be loaded")
-    await unfold(counter.page)
-    await expect(counter.page.get_by_role("radio", name="Transfer")).to_be_visible()
-    await expect(counter.page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
+    await checkout.page.route("**/element/v3.js", lambda route: route.abort())
+    await checkout.start_payment()
+    await checkout.expect_text("couldn’t be loaded")
+    await unfold(checkout.page)
+    await expect(checkout.page.get_by_role("radio", name="Transfer")).to_be_visible()
+    await expect(checkout.page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
 
 
 async def test_the_card_step_without_javascript_offers_only_other_methods(
@@ -288,8 +290,8 @@ async def test_the_card_step_without_javascript_offers_only_other_methods(
 ) -> None:
     async with await browser.new_context(java_script_enabled=False) as buyer:
         page = await buyer.new_page()
-        counter = Counter(world, page, method, "")
-        await counter.start_payment()
+        checkout = CardCheckout(world, page, method, "")
+        await checkout.start_payment()
         # Playwright cannot locate this element by its text.
         await expect(page.locator("noscript p")).to_contain_text("requires JavaScript")
         await expect(page.locator("noscript p")).to_be_visible()
@@ -298,8 +300,8 @@ async def test_the_card_step_without_javascript_offers_only_other_methods(
         await expect(page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
 
 
-async def test_the_card_step_fits_a_small_screen(counter: Counter) -> None:
-    await counter.start_payment()
-    await expect(counter.card.get_by_label("Card number")).to_be_visible()
-    await counter.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
-    assert await counter.page.evaluate("document.documentElement.scrollWidth") <= SMALL_PX
+async def test_the_card_step_fits_a_small_screen(checkout: CardCheckout) -> None:
+    await checkout.start_payment()
+    await expect(checkout.card.get_by_label("Card number")).to_be_visible()
+    await checkout.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
+    assert await checkout.page.evaluate("document.documentElement.scrollWidth") <= SMALL_PX

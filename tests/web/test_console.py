@@ -38,7 +38,7 @@ async def console() -> AsyncIterator[ConsoleGallery]:
 
 
 @fixture(loop_scope=LOOP, scope="module")
-async def desks(
+async def signed_in_contexts(
     console: ConsoleGallery, browser: Browser
 ) -> AsyncIterator[dict[str | None, BrowserContext]]:
     """A signed-in browser for each operator."""
@@ -64,9 +64,9 @@ _ONE_OF_EACH = (
 
 @pytest.mark.parametrize("name", _ONE_OF_EACH)
 async def test_every_template_is_accessible(
-    console: ConsoleGallery, desks: dict[str | None, BrowserContext], name: str
+    console: ConsoleGallery, signed_in_contexts: dict[str | None, BrowserContext], name: str
 ) -> None:
-    page, _ = await console.show(desks[CONSOLE_PAGES[name].operator], name)
+    page, _ = await console.show(signed_in_contexts[CONSOLE_PAGES[name].operator], name)
     async with page:
         problems = await checks.tab_problems(page)
         await checks.unfold(page)
@@ -76,9 +76,9 @@ async def test_every_template_is_accessible(
 
 @pytest.mark.parametrize("name", sorted(CONSOLE_PAGES.keys() - set(_ONE_OF_EACH)))
 async def test_the_remaining_pages_fit_a_small_screen(
-    console: ConsoleGallery, desks: dict[str | None, BrowserContext], name: str
+    console: ConsoleGallery, signed_in_contexts: dict[str | None, BrowserContext], name: str
 ) -> None:
-    page, _ = await console.show(desks[CONSOLE_PAGES[name].operator], name)
+    page, _ = await console.show(signed_in_contexts[CONSOLE_PAGES[name].operator], name)
     async with page:
         await page.set_viewport_size(_SMALL)  # type: ignore[arg-type]
         await checks.unfold(page)
@@ -89,12 +89,12 @@ async def test_the_remaining_pages_fit_a_small_screen(
 
 async def test_the_accessibility_tests_cover_every_template(
     console: ConsoleGallery,
-    desks: dict[str | None, BrowserContext],
+    signed_in_contexts: dict[str | None, BrowserContext],
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     rendered = record_templates(rendering, monkeypatch)
     for name in _ONE_OF_EACH:
-        await console.source(desks[CONSOLE_PAGES[name].operator], name)
+        await console.source(signed_in_contexts[CONSOLE_PAGES[name].operator], name)
     # Browsers leave this page immediately.
     assert templates_of(rendering) - rendered == {"onward.html"}
 
@@ -141,10 +141,10 @@ async def test_the_checks_detect_a_wide_table_and_a_broken_word(
 
 
 async def test_every_page_is_valid_html(
-    console: ConsoleGallery, desks: dict[str | None, BrowserContext], tmp_path: Path
+    console: ConsoleGallery, signed_in_contexts: dict[str | None, BrowserContext], tmp_path: Path
 ) -> None:
     for name, console_page in CONSOLE_PAGES.items():
-        html = await console.source(desks[console_page.operator], name)
+        html = await console.source(signed_in_contexts[console_page.operator], name)
         (tmp_path / f"{name}.html").write_text(html)
     assert await validate_html(tmp_path) == ""
 

@@ -16,7 +16,7 @@ from payintent_sandbox.chains.deploy import PLANS
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld
 from tests.support.refunding import RefundWorld
-from tests.web.till import Till, choose, unfold
+from tests.web.till import WalletCheckout, choose, unfold
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
@@ -30,10 +30,10 @@ _ON_EVERY_CHAIN = pytest.mark.parametrize("slug", PLANS)
 
 
 @dataclass
-class Counter:
+class DepositFlow:
     """A payment's page, and a separate wallet that only sends tokens."""
 
-    till: Till
+    checkout: WalletCheckout
     deposits: DepositGround
     refunds: RefundWorld
     payment: Payment
@@ -42,7 +42,7 @@ class Counter:
 
     @property
     def page(self) -> Page:
-        return self.till.page
+        return self.checkout.page
 
     @property
     def ground(self) -> ChainWorld:
@@ -61,7 +61,7 @@ class Counter:
     async def update_page(self) -> None:
         """Update the page. Without JavaScript, the buyer must follow a link."""
         if self.scripted:
-            await self.till.poll_now()
+            await self.checkout.poll_now()
         else:
             await self.page.get_by_role("link", name="Check status").first.click()
 
@@ -110,14 +110,16 @@ def token() -> str:
 
 
 @fixture(loop_scope=LOOP)
-async def counter(till: Till, refunding: RefundWorld, token: str, scripted: bool) -> Counter:
-    other_tokens = {item.symbol for item in till.ground.deployment.tokens if not item.native} - {
-        token
-    }
-    deposits = await add_factory(till.ground, token, *other_tokens)
+async def flow(
+    checkout: WalletCheckout, refunding: RefundWorld, token: str, scripted: bool
+) -> DepositFlow:
+    other_tokens = {
+        item.symbol for item in checkout.ground.deployment.tokens if not item.native
+    } - {token}
+    deposits = await add_factory(checkout.ground, token, *other_tokens)
     payment, session = await deposits.bill(token)
-    await till.show(payment)
-    return Counter(till, deposits, refunding, payment, session, scripted)
+    await checkout.show(payment)
+    return DepositFlow(checkout, deposits, refunding, payment, session, scripted)
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
@@ -125,74 +127,76 @@ async def counter(till: Till, refunding: RefundWorld, token: str, scripted: bool
     ("slug", "token"), [(slug, plan_token.symbol) for slug, plan_token in _TOKENS]
 )
 async def test_a_plain_wallet_pays_in_two_transfers_on_every_chain(
-    counter: Counter, slug: str, token: str
+    flow: DepositFlow, slug: str, token: str
 ) -> None:
-    page = counter.page
+    page = flow.page
     await expect(page.locator(".figure")).to_have_text(f"25.5\u00a0{token}")
     await expect(page.locator("[data-details]")).to_contain_text(_NAMES[slug])
-    await counter.send("10.000001")
-    await counter.expect_text(
+    await flow.send("10.000001")
+    await flow.expect_text(
         f"10.000001\u00a0{token} of 25.5\u00a0{token}", f"remaining 15.499999\u00a0{token}"
     )
     await expect(page.locator(".figure")).to_have_text(f"15.499999\u00a0{token}")
-    await counter.send("15.499999")
-    await counter.expect_text("The full amount of 25.5")
-    await counter.ground.final(40)
-    await counter.expect_heading("Paid")
-    assert await counter.deposits.outcome(counter.payment) == ("PAID", None, [])
+    await flow.send("15.499999")
+    await flow.expect_text("The full amount of 25.5")
+    await flow.ground.final(40)
+    await flow.expect_heading("Paid")
+    assert await flow.deposits.outcome(flow.payment) == ("PAID", None, [])
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
 @_ON_EVERY_CHAIN
 async def test_an_underpayment_at_the_deadline_is_refunded_to_the_buyers_address(
-    counter: Counter,
+    flow: DepositFlow,
 ) -> None:
-    await counter.send("12.75")
-    await counter.ground.final(40)
-    await counter.deposits.expire(counter.payment)
-    await counter.expect_heading("The payment did not go through")
-    assert await counter.deposits.outcome(counter.payment) == (
+    await flow.send("12.75")
+    await flow.ground.final(40)
+    await flow.deposits.expire(flow.payment)
+    await flow.expect_heading("The payment did not go through")
+    assert await flow.deposits.outcome(flow.payment) == (
         "FAILED",
         "AMOUNT_MISMATCH",
         ["AMOUNT_MISMATCH"],
     )
-    await counter.refund_case("12.75", "USDT")
+    await flow.refund_case("12.75", "USDT")
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
 async def test_an_overpayment_completes_the_payment_and_the_surplus_is_refunded(
-    counter: Counter,
+    flow: DepositFlow,
 ) -> None:
-    await counter.send("30.5")
-    await counter.expect_text("The full amount of 25.5")
-    await counter.ground.final()
-    await counter.expect_heading("Paid")
-    assert await counter.deposits.outcome(counter.payment) == ("PAID", None, ["SURPLUS"])
-    await counter.refund_case("5", "USDT")
+    await flow.send("30.5")
+    await flow.expect_text("The full amount of 25.5")
+    await flow.ground.final()
+    await flow.expect_heading("Paid")
+    assert await flow.deposits.outcome(flow.payment) == ("PAID", None, ["SURPLUS"])
+    await flow.refund_case("5", "USDT")
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
 @pytest.mark.parametrize("slug", ["ethereum"])
-async def test_a_different_listed_token_does_not_pay_and_is_refunded(counter: Counter) -> None:
-    await counter.send("25.5", "USDC")
-    await counter.expect_text("No payment received yet.", "a different token", "send only USDT")
-    await counter.ground.final(40)
-    await counter.deposits.expire(counter.payment)
-    await counter.expect_heading("The payment did not go through")
-    assert await counter.deposits.outcome(counter.payment) == (
+async def test_a_different_listed_token_does_not_pay_and_is_refunded(flow: DepositFlow) -> None:
+    await flow.send("25.5", "USDC")
+    await flow.expect_text("No payment received yet.", "a different token", "send only USDT")
+    await flow.ground.final(40)
+    await flow.deposits.expire(flow.payment)
+    await flow.expect_heading("The payment did not go through")
+    assert await flow.deposits.outcome(flow.payment) == (
         "FAILED",
         "TOKEN_MISMATCH",
         ["TOKEN_MISMATCH"],
     )
-    await counter.refund_case("25.5", "USDC")
+    await flow.refund_case("25.5", "USDC")
 
 
 @_WITH_AND_WITHOUT_SCRIPTS
-async def test_a_buyer_chooses_between_an_address_and_a_wallet(till: Till) -> None:
-    await add_factory(till.ground, "USDT")
-    world, page = till.ground.world, till.page
+async def test_a_buyer_chooses_between_an_address_and_a_wallet(checkout: WalletCheckout) -> None:
+    await add_factory(checkout.ground, "USDT")
+    world, page = checkout.ground.world, checkout.page
     await world.perform(SetChain(chain="native", transfer_fee_usd="0.5"))
-    await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
+    await checkout.show(
+        await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5"))
+    )
     tokens = page.locator("label.method", has_text="USDT")
     address, wallet = "Pay from an exchange or any wallet", "Connect your wallet"
     # The cheaper method first.

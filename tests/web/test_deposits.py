@@ -12,7 +12,7 @@ from payintent.evm.abi import to_checksum_address
 from payintent.payments.model import Payment, Session
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.onchain import ChainWorld
-from tests.web.till import Till, choose
+from tests.web.till import WalletCheckout, choose
 
 LOOP = "session"
 pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
@@ -27,10 +27,10 @@ async def deposits(ground: ChainWorld) -> DepositGround:
     return await add_factory(ground, "USDT")
 
 
-async def _bill(till: Till, deposits: DepositGround) -> tuple[Payment, Session, str]:
+async def _bill(checkout: WalletCheckout, deposits: DepositGround) -> tuple[Payment, Session, str]:
     """Show a new payment's page; return the displayed address."""
     payment, session = await deposits.bill()
-    await till.show(payment)
+    await checkout.show(payment)
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
     return payment, session, address
 
@@ -41,10 +41,12 @@ async def _expect_text(page: Page, *texts: str) -> None:
 
 
 async def test_the_page_follows_a_payment_in_two_transfers(
-    till: Till, deposits: DepositGround
+    checkout: WalletCheckout, deposits: DepositGround
 ) -> None:
-    world, page = deposits.ground.world, till.page
-    await till.show(await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5")))
+    world, page = deposits.ground.world, checkout.page
+    await checkout.show(
+        await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.5"))
+    )
     await choose(page, "Pay from an exchange or any wallet")
     await expect(page.locator(".figure")).to_have_text("25.5\u00a0USDT")
     await _expect_text(page, "No payment received yet.")
@@ -67,7 +69,7 @@ async def test_the_page_follows_a_payment_in_two_transfers(
     await expect(page.locator("form.methods")).to_have_count(0)
 
     await deposits.ground.final()
-    await till.poll_now()
+    await checkout.poll_now()
     await expect(page.locator("[data-deposit]")).not_to_contain_text("still being confirmed")
     await _send(deposits, address, TOTAL - _HALF)
     await deposits.ground.turn()
@@ -88,17 +90,17 @@ async def _send(deposits: DepositGround, address: str, amount: int) -> None:
 
 @pytest.mark.full
 async def test_the_onchain_event_reports_received_and_remaining_amounts(
-    till: Till, deposits: DepositGround
+    checkout: WalletCheckout, deposits: DepositGround
 ) -> None:
-    await till.page.add_init_script(
+    await checkout.page.add_init_script(
         """window.onchainEvent = new Promise((done) => {
           addEventListener("pay:onchain", ({ detail }) => done(detail));
         })"""
     )
-    _, session, _ = await _bill(till, deposits)
+    _, session, _ = await _bill(checkout, deposits)
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
-    event = await till.page.evaluate("window.onchainEvent")
+    event = await checkout.page.evaluate("window.onchainEvent")
     assert event["pending"] == {"amount": "12.75", "amount_smallest_unit": str(_HALF)}
     assert (event["status"], event["step"]) == ("partial", "deposit")
     assert event["received"]["amount_smallest_unit"] == "0"
@@ -117,7 +119,7 @@ _TAMPERING: dict[str, Callable[[str, str], str]] = {
 }
 
 
-async def _tamper(till: Till, address: str, way: str) -> None:
+async def _tamper(checkout: WalletCheckout, address: str, way: str) -> None:
     """Replace the address in every page response."""
 
     async def answer(route: Route) -> None:
@@ -127,35 +129,35 @@ async def _tamper(till: Till, address: str, way: str) -> None:
         assert tampered != html
         await route.fulfill(response=response, body=tampered)
 
-    await till.page.route(lambda url: "/c/cs_" in url and not url.endswith(".svg"), answer)
+    await checkout.page.route(lambda url: "/c/cs_" in url and not url.endswith(".svg"), answer)
 
 
 @pytest.mark.full
 @pytest.mark.parametrize("way", _TAMPERING)
 async def test_an_address_that_does_not_belong_to_the_payment_is_hidden(
-    till: Till, deposits: DepositGround, way: str
+    checkout: WalletCheckout, deposits: DepositGround, way: str
 ) -> None:
     payment, session = await deposits.bill()
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
-    await _tamper(till, address, way)
-    await till.show(payment)
-    await _expect_text(till.page, _WRONG)
+    await _tamper(checkout, address, way)
+    await checkout.show(payment)
+    await _expect_text(checkout.page, _WRONG)
     for selector in (".address", ".figure", "[data-deposit] img", "[data-deposit] a"):
-        await expect(till.page.locator(selector)).to_have_count(0)
+        await expect(checkout.page.locator(selector)).to_have_count(0)
 
 
 @pytest.mark.full
 async def test_an_address_that_changes_while_the_page_is_open_is_hidden(
-    till: Till, deposits: DepositGround
+    checkout: WalletCheckout, deposits: DepositGround
 ) -> None:
-    _, session, address = await _bill(till, deposits)
-    await expect(till.page.locator(".address")).to_have_text(address)
-    await _tamper(till, address, "everywhere")
+    _, session, address = await _bill(checkout, deposits)
+    await expect(checkout.page.locator(".address")).to_have_text(address)
+    await _tamper(checkout, address, "everywhere")
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
-    await till.poll_now()
-    await _expect_text(till.page, _WRONG)
-    await expect(till.page.locator(".address")).to_have_count(0)
+    await checkout.poll_now()
+    await _expect_text(checkout.page, _WRONG)
+    await expect(checkout.page.locator(".address")).to_have_count(0)
 
 
 @pytest.mark.full

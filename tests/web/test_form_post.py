@@ -48,7 +48,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 @dataclass
-class Desk:
+class EcpayCheckout:
     """A buyer's page for payments in Taiwan dollars."""
 
     world: World
@@ -115,54 +115,56 @@ async def method(world: World, ecpay_url: str) -> int:
 
 
 @fixture(loop_scope=LOOP, params=[True, False], ids=["javascript", "no javascript"])
-async def desk(
+async def checkout(
     request: pytest.FixtureRequest, site: CommonHeaders, world: World, method: int, browser: Browser
-) -> AsyncIterator[Desk]:
+) -> AsyncIterator[EcpayCheckout]:
     async with await browser.new_context(java_script_enabled=request.param) as buyer:
         page = await buyer.new_page()
         page.set_default_timeout(PATIENCE_MS)
         expect.set_options(timeout=PATIENCE_MS)
-        desk = Desk(world, page)
-        page.on("console", desk.record_message)
-        yield desk
-        assert desk.errors == []
+        checkout = EcpayCheckout(world, page)
+        page.on("console", checkout.record_message)
+        yield checkout
+        assert checkout.errors == []
 
 
-async def return_to_shop(desk: Desk, request: pytest.FixtureRequest) -> None:
+async def return_to_shop(checkout: EcpayCheckout, request: pytest.FixtureRequest) -> None:
     """Leave ECPay. If JavaScript is disabled, the buyer must press a button."""
     if "no javascript" in request.node.name:
-        await desk.page.get_by_role("button", name="Back to the shop").click()
+        await checkout.page.get_by_role("button", name="Back to the shop").click()
 
 
 async def test_a_buyer_pays_at_ecpay_and_returns(
-    desk: Desk, request: pytest.FixtureRequest
+    checkout: EcpayCheckout, request: pytest.FixtureRequest
 ) -> None:
-    payment = await desk.select_ecpay()
-    await desk.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
-    box = await desk.page.get_by_role("button", name="Continue to payment").bounding_box()
+    payment = await checkout.select_ecpay()
+    await checkout.page.set_viewport_size({"width": SMALL_PX, "height": 2 * SMALL_PX})
+    box = await checkout.page.get_by_role("button", name="Continue to payment").bounding_box()
     assert box is not None
     assert box["x"] + box["width"] <= SMALL_PX
-    await desk.continue_to_gateway()
-    await desk.pay(APPROVED)
-    await return_to_shop(desk, request)
-    await desk.expect_status(payment, "PAID")
+    await checkout.continue_to_gateway()
+    await checkout.pay(APPROVED)
+    await return_to_shop(checkout, request)
+    await checkout.expect_status(payment, "PAID")
 
 
 async def test_a_declined_buyer_returns_to_the_result(
-    desk: Desk, request: pytest.FixtureRequest
+    checkout: EcpayCheckout, request: pytest.FixtureRequest
 ) -> None:
-    payment = await desk.select_ecpay()
-    await desk.continue_to_gateway()
-    await desk.pay(DECLINED)
-    await return_to_shop(desk, request)
-    await desk.expect_status(payment, "FAILED")
+    payment = await checkout.select_ecpay()
+    await checkout.continue_to_gateway()
+    await checkout.pay(DECLINED)
+    await return_to_shop(checkout, request)
+    await checkout.expect_status(payment, "FAILED")
 
 
-async def test_the_form_still_works_after_the_method_is_disabled(desk: Desk, method: int) -> None:
-    payment = await desk.select_ecpay()
-    await desk.world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", method)
-    answer = await desk.page.goto(f"{desk.base}/{payment.checkout_id}")
+async def test_the_form_still_works_after_the_method_is_disabled(
+    checkout: EcpayCheckout, method: int
+) -> None:
+    payment = await checkout.select_ecpay()
+    await checkout.world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", method)
+    answer = await checkout.page.goto(f"{checkout.base}/{payment.checkout_id}")
     assert answer is not None
     assert "unsafe" not in answer.headers["content-security-policy"]
-    await expect(desk.page.get_by_role("radio", name="ECPay")).to_be_hidden()
-    await desk.continue_to_gateway()
+    await expect(checkout.page.get_by_role("radio", name="ECPay")).to_be_hidden()
+    await checkout.continue_to_gateway()

@@ -17,7 +17,7 @@ from tests.support.fakes import declined
 from tests.support.http_server import clean_up
 from tests.support.onchain import ChainWorld
 from tests.support.world import World
-from tests.web.buyer import GATEWAY, Desk, make_desk
+from tests.web.buyer import GATEWAY, HostedCheckout, make_hosted_checkout
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
@@ -32,14 +32,14 @@ LISTENS = """<!doctype html><title>shop</title><h1>The shop</h1><script>
 class Shop:
     """A shop's page with the checkout in a frame."""
 
-    def __init__(self, desk: Desk, origin: str) -> None:
-        self.desk = desk
+    def __init__(self, checkout: HostedCheckout, origin: str) -> None:
+        self.checkout = checkout
         self.origin = origin
         self.embed = f"?embed_origin={origin}&nonce=n-1"
 
     @property
     def page(self) -> Page:
-        return self.desk.page
+        return self.checkout.page
 
     @property
     def frame(self) -> FrameLocator:
@@ -49,7 +49,7 @@ class Shop:
         """Show a payment's checkout in a frame."""
         await self.page.evaluate(
             "src => document.body.append(Object.assign(document.createElement('iframe'), { src }))",
-            self.desk.address(payment) + self.embed,
+            self.checkout.address(payment) + self.embed,
         )
 
     async def post_message(self, **message: Any) -> None:
@@ -69,7 +69,7 @@ class Shop:
             "type => messages.findLast((message) => message.type === type)", arg=type_
         )
         message = await handle.json_value()
-        base = self.desk.world.service.settings.checkout_base.removesuffix("/c")
+        base = self.checkout.world.service.settings.checkout_base.removesuffix("/c")
         assert (message["origin"], message["source"], message["nonce"]) == (
             base,
             "payintent",
@@ -101,15 +101,15 @@ async def open_shop(
     world: World, site: CommonHeaders, buyer: BrowserContext
 ) -> AsyncIterator[Shop]:
     async with serving_shop() as origin:
-        desk = await make_desk(world, site, buyer)
+        checkout = await make_hosted_checkout(world, site, buyer)
         profile = SetMerchantProfile(
             merchant_id=world.merchant_id, allowed_origins=[origin], return_url=f"{origin}/thanks"
         )
         await world.perform(profile)
-        await desk.page.goto(f"{origin}/basket")
-        yield Shop(desk, origin)
-        assert desk.errors == []
-        await desk.page.close()
+        await checkout.page.goto(f"{origin}/basket")
+        yield Shop(checkout, origin)
+        assert checkout.errors == []
+        await checkout.page.close()
 
 
 @fixture(loop_scope=LOOP)
@@ -119,7 +119,7 @@ async def shop(world: World, site: CommonHeaders, buyer: BrowserContext) -> Asyn
 
 
 async def test_the_shop_submits_the_choice_and_receives_the_next_action(shop: Shop) -> None:
-    world = shop.desk.world
+    world = shop.checkout.world
     payment = await world.create()
     await shop.show_frame(payment)
     assert (await shop.wait_for_message("ready"))["status"] == "PENDING"
@@ -137,14 +137,14 @@ async def test_the_shop_submits_the_choice_and_receives_the_next_action(shop: Sh
     await expect(link).to_have_attribute("target", "_top")
     assert shop.page.url == f"{shop.origin}/basket"  # the frame does not navigate the page
     assert len(world.gateway.created) == 1
-    await shop.desk.report_paid((await world.read(payment)).payment)
+    await shop.checkout.report_paid((await world.read(payment)).payment)
     await expect(shop.frame.get_by_role("heading", name="Paid")).to_be_visible()
     assert (await shop.wait_for_message("result"))["status"] == "PAID"
     assert (await shop.wait_for_message("status"))["status"] == "PAID"
 
 
 async def test_a_retry_in_the_frame_replaces_the_shops_page(shop: Shop) -> None:
-    world = shop.desk.world
+    world = shop.checkout.world
     cancel_url = f"{shop.origin}/cart?order=1"
     payment = await world.create(cancel_url=cancel_url)
     await shop.show_frame(payment)
@@ -158,16 +158,18 @@ async def test_a_retry_in_the_frame_replaces_the_shops_page(shop: Shop) -> None:
 async def test_the_shop_receives_the_next_action_even_if_an_update_arrives_first(
     shop: Shop,
 ) -> None:
-    desk = shop.desk
+    checkout = shop.checkout
 
     async def respond_slowly(route: Route) -> None:
         answer = await route.fetch()
         for _ in range(3):  # enough time for the page to receive and process updates
-            await shop.page.wait_for_event("response", lambda response: desk._is_view(response.url))
+            await shop.page.wait_for_event(
+                "response", lambda response: checkout._is_view(response.url)
+            )
         await route.fulfill(response=answer)
 
     await shop.page.route("**/quotes", respond_slowly)
-    await shop.show_frame(await desk.world.create())
+    await shop.show_frame(await checkout.world.create())
     await shop.wait_for_message("ready")
     await shop.page.frames[1].evaluate("setInterval(() => dispatchEvent(new Event('online')), 50)")
     await shop.post_message(type="submit")
@@ -175,7 +177,7 @@ async def test_the_shop_receives_the_next_action_even_if_an_update_arrives_first
 
 
 async def test_a_rejected_selection_is_reported_in_the_frame_and_to_the_shop(shop: Shop) -> None:
-    world = shop.desk.world
+    world = shop.checkout.world
     payment = await world.create()
     await shop.show_frame(payment)
     await shop.frame.get_by_label("Email").fill("ann@example.com")
@@ -193,7 +195,7 @@ async def test_a_rejected_selection_is_reported_in_the_frame_and_to_the_shop(sho
 
 
 async def test_the_shop_changes_language_and_country(shop: Shop) -> None:
-    await shop.show_frame(await shop.desk.world.create())
+    await shop.show_frame(await shop.checkout.world.create())
     await shop.wait_for_message("ready")
     await shop.post_message(type="update", locale="ar", country="US")
     await expect(shop.frame.locator("html")).to_have_attribute("dir", "rtl")
@@ -202,7 +204,7 @@ async def test_the_shop_changes_language_and_country(shop: Shop) -> None:
 
 
 async def test_a_message_from_a_different_allowed_origin_is_ignored(shop: Shop) -> None:
-    world = shop.desk.world
+    world = shop.checkout.world
     embedding_origin = "http://other.test"
     profile = SetMerchantProfile(
         merchant_id=world.merchant_id, allowed_origins=[shop.origin, embedding_origin]
@@ -218,7 +220,7 @@ async def test_a_message_from_a_different_allowed_origin_is_ignored(shop: Shop) 
 
 
 async def test_an_unregistered_origin_cannot_frame_the_checkout(shop: Shop) -> None:
-    world = shop.desk.world
+    world = shop.checkout.world
     payment = await world.create()
     profile = SetMerchantProfile(
         merchant_id=world.merchant_id, allowed_origins=["http://other.test"]
@@ -227,12 +229,12 @@ async def test_an_unregistered_origin_cannot_frame_the_checkout(shop: Shop) -> N
     async with shop.page.expect_event("console", lambda message: "frame-ancestors" in message.text):
         await shop.show_frame(payment)
     assert await shop.page.evaluate("messages.length") == 0
-    shop.desk.errors.clear()
+    shop.checkout.errors.clear()
 
 
 async def test_an_embed_url_outside_a_frame_works_like_the_hosted_page(shop: Shop) -> None:
-    payment = await shop.desk.world.create()
-    await shop.desk.show(payment, shop.embed)
+    payment = await shop.checkout.world.create()
+    await shop.checkout.show(payment, shop.embed)
     await shop.page.get_by_role("button", name="Pay").click()
     await expect(shop.page).to_have_url(f"{GATEWAY}/pay")
 

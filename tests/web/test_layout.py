@@ -9,7 +9,7 @@ from pytest_asyncio import fixture
 from payintent.http.middleware import CommonHeaders
 from payintent.payments.model import Payment
 from tests.support.world import World
-from tests.web.buyer import GATEWAY, Desk, make_desk
+from tests.web.buyer import GATEWAY, HostedCheckout, make_hosted_checkout
 from tests.web.gallery import Gallery
 from tests.web.visiting import open_state, screen
 
@@ -52,22 +52,24 @@ SLIPS = ("built-in method", "{", "}", "undefined", "[object")
 
 
 @fixture(loop_scope=LOOP)
-async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Desk]:
-    desk = await make_desk(world, site, buyer)
-    yield desk
-    assert desk.errors == []
+async def checkout(
+    world: World, site: CommonHeaders, buyer: BrowserContext
+) -> AsyncIterator[HostedCheckout]:
+    checkout = await make_hosted_checkout(world, site, buyer)
+    yield checkout
+    assert checkout.errors == []
 
 
-async def create_states(desk: Desk) -> dict[str, str]:
+async def create_states(checkout: HostedCheckout) -> dict[str, str]:
     """Create payments in every state; return the URLs to open."""
-    world = desk.world
+    world = checkout.world
     await world.rows("UPDATE merchant SET tax_manager = 'SERVICE', name = repeat('Nimbus ', 12)")
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = 0.1")
     large = {"amount_text": "99999999.99", "metadata": LONG, "payer_email": "ann@example.com"}
     open_ = [await world.create(**large) for _ in range(3)]
     for payment in open_[1:]:
         await world.select(payment)
-    await desk.report_paid((await world.read(open_[2])).payment)
+    await checkout.report_paid((await world.read(open_[2])).payment)
     expired = await world.create(expires_in_s=0)
     payments = dict(zip(("choose", "continue", "paid"), open_, strict=True)) | {"expired": expired}
     paths = {name: f"/{payment_value.checkout_id}" for name, payment_value in payments.items()}
@@ -75,19 +77,19 @@ async def create_states(desk: Desk) -> dict[str, str]:
 
 
 async def test_every_state_fits_a_small_screen_and_large_text_with_usable_controls(
-    desk: Desk,
+    checkout: HostedCheckout,
 ) -> None:
-    base = desk.world.service.settings.checkout_base
+    base = checkout.world.service.settings.checkout_base
     problems: dict[str, list[str]] = {}
-    for name, path in (await create_states(desk)).items():
+    for name, path in (await create_states(checkout)).items():
         for lang in ("en", "ar"):
-            await desk.page.goto(f"{base}{path}?lang={lang}")
-            text = await desk.page.locator("main").inner_text()
+            await checkout.page.goto(f"{base}{path}?lang={lang}")
+            text = await checkout.page.locator("main").inner_text()
             slips = [slip for slip in SLIPS if slip in text]
-            await desk.page.evaluate(
+            await checkout.page.evaluate(
                 "document.querySelectorAll('details').forEach((element) => (element.open = true))"
             )
-            measurements = await _measure_page(desk.page)
+            measurements = await _measure_page(checkout.page)
             problems |= {
                 f"{name} {lang} {size_name}": violations
                 for size_name, violations in measurements.items()
@@ -156,12 +158,12 @@ async def test_the_amount_is_read_first_then_its_details_then_the_methods(
             await page.close()
 
 
-async def test_a_buyer_pays_with_the_keyboard_in_page_order(desk: Desk) -> None:
-    await desk.create_and_open()
+async def test_a_buyer_pays_with_the_keyboard_in_page_order(checkout: HostedCheckout) -> None:
+    await checkout.create_and_open()
     order = []
     for _ in range(20):
-        await desk.page.keyboard.press("Tab")
-        focused = await desk.page.evaluate(
+        await checkout.page.keyboard.press("Tab")
+        focused = await checkout.page.evaluate(
             """() => {
               const one = document.activeElement;
               const outline = getComputedStyle(one).outlineStyle;
@@ -174,22 +176,22 @@ async def test_a_buyer_pays_with_the_keyboard_in_page_order(desk: Desk) -> None:
         order.append(focused[0])
         assert focused[1], focused  # the focus is visible
     assert order == ["method", "payer_email", "button", "summary", "summary", "summary"]
-    await desk.page.locator("[name=method]").first.focus()
-    await desk.page.keyboard.press("ArrowDown")
-    await expect(desk.page.get_by_role("radio", name="Transfer")).to_be_checked()
-    await desk.page.keyboard.press("Enter")
-    await expect(desk.page).to_have_url(f"{GATEWAY}/pay")
-    [request] = desk.world.gateway.created
+    await checkout.page.locator("[name=method]").first.focus()
+    await checkout.page.keyboard.press("ArrowDown")
+    await expect(checkout.page.get_by_role("radio", name="Transfer")).to_be_checked()
+    await checkout.page.keyboard.press("Enter")
+    await expect(checkout.page).to_have_url(f"{GATEWAY}/pay")
+    [request] = checkout.world.gateway.created
     assert request.kind == "redirect"
 
 
 @pytest.mark.parametrize(("scheme", "dark"), [("dark", True), ("light", False)])
 async def test_the_page_respects_dark_mode_and_reduced_motion(
-    desk: Desk, scheme: str, dark: bool
+    checkout: HostedCheckout, scheme: str, dark: bool
 ) -> None:
-    await desk.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
-    await desk.create_and_open()
-    paper, ink, animated_count = await desk.page.evaluate(
+    await checkout.page.emulate_media(color_scheme=scheme, reduced_motion="reduce")  # type: ignore[arg-type]
+    await checkout.create_and_open()
+    paper, ink, animated_count = await checkout.page.evaluate(
         """() => {
           const { backgroundColor, color } = getComputedStyle(document.body);
           const light = (text) => Math.max(...text.match(/\\d+/g).slice(0, 3).map(Number)) > 127;
@@ -200,17 +202,17 @@ async def test_the_page_respects_dark_mode_and_reduced_motion(
     )
     assert (paper, ink) == ((False, True) if dark else (True, False))
     assert animated_count == 0
-    await desk.page.emulate_media(reduced_motion="no-preference")
+    await checkout.page.emulate_media(reduced_motion="no-preference")
 
 
-async def test_a_printed_receipt_has_no_buttons(desk: Desk) -> None:
-    payment: Payment = await desk.world.create()
-    await desk.world.select(payment)
-    await desk.report_paid((await desk.world.read(payment)).payment)
-    await desk.show(payment, "/receipt")
-    await desk.page.evaluate("window.printed = 0; window.print = () => { printed += 1 }; 0")
-    await desk.page.get_by_role("button", name="Print").click()
-    assert await desk.page.evaluate("printed") == 1
-    await desk.page.emulate_media(media="print")
-    await expect(desk.page.get_by_role("button", name="Print")).to_be_hidden()
-    await expect(desk.page.get_by_text("1,590.00").first).to_be_visible()
+async def test_a_printed_receipt_has_no_buttons(checkout: HostedCheckout) -> None:
+    payment: Payment = await checkout.world.create()
+    await checkout.world.select(payment)
+    await checkout.report_paid((await checkout.world.read(payment)).payment)
+    await checkout.show(payment, "/receipt")
+    await checkout.page.evaluate("window.printed = 0; window.print = () => { printed += 1 }; 0")
+    await checkout.page.get_by_role("button", name="Print").click()
+    assert await checkout.page.evaluate("printed") == 1
+    await checkout.page.emulate_media(media="print")
+    await expect(checkout.page.get_by_role("button", name="Print")).to_be_hidden()
+    await expect(checkout.page.get_by_text("1,590.00").first).to_be_visible()

@@ -8,11 +8,11 @@ from payintent.http.middleware import CommonHeaders
 from tests.support.onchain import ChainWorld
 from tests.support.world import World
 from tests.web import old_browser
-from tests.web.buyer import make_desk
-from tests.web.sdk_desk import Desk, wallet_session
+from tests.web.buyer import make_hosted_checkout
+from tests.web.sdk_desk import SdkPage, wallet_session
 from tests.web.test_frame import open_shop
 from tests.web.test_sdk_ways import mount, redirect_to, wait_for_event
-from tests.web.till import Till, choose
+from tests.web.till import WalletCheckout, choose
 from tests.web.wallet import Wallet
 
 LOOP = "session"
@@ -30,25 +30,25 @@ async def old(buyer: BrowserContext) -> BrowserContext:
 
 @pytest.mark.usefixtures("old")
 async def test_a_buyer_pays_from_a_wallet(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    payment, _ = await till.bill("USDT")
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    payment, _ = await checkout.bill("USDT")
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert len(wallet.transactions) == 2
-    await till.finalize()
-    await till.expect_paid(payment)
+    await checkout.finalize()
+    await checkout.expect_paid(payment)
 
 
 async def test_the_page_shows_a_gateway_payment(
     world: World, site: CommonHeaders, old: BrowserContext
 ) -> None:
-    desk = await make_desk(world, site, old)
-    payment = await desk.select_and_return()
-    await desk.report_paid(payment)
-    await desk.expect_result("Paid")
-    assert desk.errors == []
+    checkout = await make_hosted_checkout(world, site, old)
+    payment = await checkout.select_and_return()
+    await checkout.report_paid(payment)
+    await checkout.expect_result("Paid")
+    assert checkout.errors == []
 
 
 async def test_a_shop_submits_the_page_in_its_frame(
@@ -63,62 +63,62 @@ async def test_a_shop_submits_the_page_in_its_frame(
 
 
 @pytest.mark.usefixtures("old")
-async def test_the_sdk_mounts_its_widget_and_redirects_to_the_gateway(desk: Desk) -> None:
-    desk.api.world.gateway.answer_create = redirect_to(url=f"{desk.shop.url}/gateway")
-    await desk.register_origin()
-    await desk.open()
-    created = await desk.create()
-    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
-    await wait_for_event(desk, "ready")
-    await desk.start("result", "() => widget.submit()")
-    await desk.page.wait_for_url(f"{desk.shop.url}/gateway")
+async def test_the_sdk_mounts_its_widget_and_redirects_to_the_gateway(sdk: SdkPage) -> None:
+    sdk.api.world.gateway.answer_create = redirect_to(url=f"{sdk.shop.url}/gateway")
+    await sdk.register_origin()
+    await sdk.open()
+    created = await sdk.create()
+    await mount(sdk, {"checkoutUrl": created.json["checkout_url"]})
+    await wait_for_event(sdk, "ready")
+    await sdk.start("result", "() => widget.submit()")
+    await sdk.page.wait_for_url(f"{sdk.shop.url}/gateway")
 
 
 @pytest.mark.usefixtures("old")
-async def test_the_sdk_reports_a_rejected_submission_and_an_abort(desk: Desk) -> None:
-    await desk.register_origin()
-    await desk.open()
-    created = await desk.create()
-    await mount(desk, {"checkoutUrl": created.json["checkout_url"]})
-    await desk.api.world.rows("UPDATE payment_method SET enabled = false")
-    assert (await desk.expect_error("() => widget.submit()"))["code"] == "PAYMENT_METHOD_NOT_FOUND"
+async def test_the_sdk_reports_a_rejected_submission_and_an_abort(sdk: SdkPage) -> None:
+    await sdk.register_origin()
+    await sdk.open()
+    created = await sdk.create()
+    await mount(sdk, {"checkoutUrl": created.json["checkout_url"]})
+    await sdk.api.world.rows("UPDATE payment_method SET enabled = false")
+    assert (await sdk.expect_error("() => widget.submit()"))["code"] == "PAYMENT_METHOD_NOT_FOUND"
     script = """async ([id]) => {
       const stop = new AbortController();
       setTimeout(() => stop.abort(), 50);
       return sdk.waitForResult(id, { signal: stop.signal });
     }"""
-    error = await desk.expect_error(script, [created.json["checkout_id"]])
+    error = await sdk.expect_error(script, [created.json["checkout_id"]])
     assert error["code"].startswith("AbortError")
 
 
 @pytest.mark.usefixtures("old")
 async def test_the_sdk_pays_from_a_wallet(
-    desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
+    sdk: SdkPage, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
+    await sdk.open()
     script = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
       const session = await sdk.onchain.session(sessionId);
       return sdk.onchain.pay({ checkoutId, session, provider });
     }"""
     arguments = await wallet_session(ground, "USDT")
-    assert (await desk.call(script, arguments))["result"]["txHash"] == wallet.hashes[1]
+    assert (await sdk.call(script, arguments))["result"]["txHash"] == wallet.hashes[1]
 
 
 async def test_a_script_error_is_shown_as_a_page_error_and_logged(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    await till.bill("USDT")
-    await expect(till.wallets).to_be_enabled()
-    await till.page.evaluate("globalThis.AbortController = undefined")
-    await till.click_wallet()
-    await till.expect_text(_OWN_FAULT)
-    await till.poll_now()
-    await expect(till.page.locator("#problem")).to_contain_text(_OWN_FAULT)
-    assert any("AbortController" in error for error in till.errors)
-    till.errors.clear()
+    await checkout.bill("USDT")
+    await expect(checkout.wallets).to_be_enabled()
+    await checkout.page.evaluate("globalThis.AbortController = undefined")
+    await checkout.click_wallet()
+    await checkout.expect_text(_OWN_FAULT)
+    await checkout.poll_now()
+    await expect(checkout.page.locator("#problem")).to_contain_text(_OWN_FAULT)
+    assert any("AbortController" in error for error in checkout.errors)
+    checkout.errors.clear()
 
 
 async def test_a_script_error_in_a_frame_is_reported_to_the_shop(
@@ -134,16 +134,16 @@ async def test_a_script_error_in_a_frame_is_reported_to_the_shop(
 
 
 async def test_an_unreachable_service_is_named_in_the_error(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     async def fail(route: Route) -> None:
         await route.abort()
 
     await wallet.install(buyer)
-    await till.bill("USDT")
-    await till.page.route("**/v1/onchain/**", fail)
-    await till.click_wallet()
-    await till.expect_text("We can’t reach the payment service")
+    await checkout.bill("USDT")
+    await checkout.page.route("**/v1/onchain/**", fail)
+    await checkout.click_wallet()
+    await checkout.expect_text("We can’t reach the payment service")
     assert wallet.transactions == []
 
 
@@ -151,8 +151,8 @@ async def test_an_unreachable_service_is_named_in_the_error(
 async def test_a_method_is_selected_on_the_hosted_page(
     world: World, site: CommonHeaders, buyer: BrowserContext
 ) -> None:
-    desk = await make_desk(world, site, buyer)
-    await desk.create_and_open()
-    await choose(desk.page, "Card")
-    await desk.page.wait_for_url("http://gateway.test/pay")
-    assert desk.errors == []
+    checkout = await make_hosted_checkout(world, site, buyer)
+    await checkout.create_and_open()
+    await choose(checkout.page, "Card")
+    await checkout.page.wait_for_url("http://gateway.test/pay")
+    assert checkout.errors == []

@@ -16,7 +16,7 @@ from payintent.service import Service
 from tests.support.onchain import ChainWorld
 from tests.support.serving import serving
 from tests.support.world import free_port
-from tests.web.till import Till, choose
+from tests.web.till import WalletCheckout, choose
 from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Wallet, WalletError
 
 pytestmark = pytest.mark.asyncio(loop_scope="session")
@@ -49,36 +49,36 @@ def _list_allowances(wallet: Wallet) -> list[int]:
 
 @pytest.mark.full
 async def test_the_method_choice_preloads_the_scripts_of_the_wallet_step(
-    till: Till, wallet: Wallet
+    checkout: WalletCheckout, wallet: Wallet
 ) -> None:
-    async with till.page.expect_response("**/wallet.js") as wallet_script:
-        world = till.ground.world
-        await till.show(
+    async with checkout.page.expect_response("**/wallet.js") as wallet_script:
+        world = checkout.ground.world
+        await checkout.show(
             await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
         )
     assert await (await wallet_script.value).finished() is None
-    await choose(till.page, "USDT")
-    await expect(till.page.locator("dl.bill")).to_be_visible()
-    transfer_sizes = await till.page.evaluate(_FETCHES)
+    await choose(checkout.page, "USDT")
+    await expect(checkout.page.locator("dl.bill")).to_be_visible()
+    transfer_sizes = await checkout.page.evaluate(_FETCHES)
     assert set(transfer_sizes) >= {"checkout.js", "onchain.js", "wallet.js"}
     assert {name for name, transfer_size in transfer_sizes.items() if transfer_size} == set()
 
 
 @pytest.mark.full
 async def test_a_wallet_is_offered_before_the_page_follows_the_payment(
-    till: Till, wallet: Wallet
+    checkout: WalletCheckout, wallet: Wallet
 ) -> None:
-    await wallet.install(till.page.context)
-    await till.page.add_init_script(_ORDER)
-    await till.bill("USDT")
-    await expect(till.wallets).to_be_visible()
-    await expect(till.page.locator("html.scripted")).to_have_count(1)
-    assert await till.page.evaluate("window.followsFirst") is False
+    await wallet.install(checkout.page.context)
+    await checkout.page.add_init_script(_ORDER)
+    await checkout.bill("USDT")
+    await expect(checkout.wallets).to_be_visible()
+    await expect(checkout.page.locator("html.scripted")).to_have_count(1)
+    assert await checkout.page.evaluate("window.followsFirst") is False
 
 
 @pytest.mark.full
 async def test_a_click_on_a_wallet_before_the_scripts_arrive_is_not_lost(
-    till: Till, wallet: Wallet
+    checkout: WalletCheckout, wallet: Wallet
 ) -> None:
     is_pressed = asyncio.Event()
 
@@ -86,17 +86,17 @@ async def test_a_click_on_a_wallet_before_the_scripts_arrive_is_not_lost(
         await is_pressed.wait()
         await route.continue_()
 
-    await wallet.install(till.page.context)
-    await till.page.route("**/onchain.js", continue_later)
-    world = till.ground.world
+    await wallet.install(checkout.page.context)
+    await checkout.page.route("**/onchain.js", continue_later)
+    world = checkout.ground.world
     payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
-    await till.show(payment)
-    await till.page.check("[name=method][value*=USDT]")
-    await till.page.locator("form.methods button").click(no_wait_after=True)
-    await till.wallets.click()
+    await checkout.show(payment)
+    await checkout.page.check("[name=method][value*=USDT]")
+    await checkout.page.locator("form.methods button").click(no_wait_after=True)
+    await checkout.wallets.click()
     assert wallet.calls == []
     is_pressed.set()
-    await till.expect_text("is on the blockchain")
+    await checkout.expect_text("is on the blockchain")
     assert len(wallet.transactions) == 2
 
 
@@ -105,7 +105,7 @@ async def test_a_click_on_a_wallet_before_the_scripts_arrive_is_not_lost(
     ("name", "token", "codes"), [("onchain.js", "USDT", 0), ("wallet.js", "NATIVED", 1)]
 )
 async def test_a_click_on_a_wallet_shows_an_error_if_the_scripts_fail_to_load(
-    till: Till, wallet: Wallet, name: str, token: str, codes: int
+    checkout: WalletCheckout, wallet: Wallet, name: str, token: str, codes: int
 ) -> None:
     is_pressed = asyncio.Event()
 
@@ -113,22 +113,22 @@ async def test_a_click_on_a_wallet_shows_an_error_if_the_scripts_fail_to_load(
         await is_pressed.wait()
         await route.abort()
 
-    await wallet.install(till.page.context)
-    payment, _ = await till.ground.bill(token)
-    await till.page.route(f"**/{name}", abort_later)
-    base = till.ground.world.service.settings.checkout_base
-    await till.page.goto(f"{base}/{payment.checkout_id}", wait_until="commit")
-    await till.wallets.click()
+    await wallet.install(checkout.page.context)
+    payment, _ = await checkout.ground.bill(token)
+    await checkout.page.route(f"**/{name}", abort_later)
+    base = checkout.ground.world.service.settings.checkout_base
+    await checkout.page.goto(f"{base}/{payment.checkout_id}", wait_until="commit")
+    await checkout.wallets.click()
     is_pressed.set()
-    await till.expect_text("We can’t reach the payment service")
-    await expect(till.wallets).to_be_hidden()
-    await expect(till.page.locator("details[data-scan]:visible")).to_have_count(codes)
+    await checkout.expect_text("We can’t reach the payment service")
+    await expect(checkout.wallets).to_be_hidden()
+    await expect(checkout.page.locator("details[data-scan]:visible")).to_have_count(codes)
     assert wallet.calls == []
 
 
 @pytest.mark.full
 async def test_an_early_click_does_not_pay_again_if_this_tab_has_paid(
-    till: Till, wallet: Wallet
+    checkout: WalletCheckout, wallet: Wallet
 ) -> None:
     """The service was never notified, so the page offers the wallet until the scripts arrive."""
     is_pressed = asyncio.Event()
@@ -137,44 +137,43 @@ async def test_an_early_click_does_not_pay_again_if_this_tab_has_paid(
         await is_pressed.wait()
         await route.continue_()
 
-    await wallet.install(till.page.context)
-    await till.bill("USDT")
-    await expect(till.wallets).to_be_visible()
-    await till.page.evaluate(_REMEMBER_A_PAYMENT)
-    await till.page.route("**/onchain.js", continue_later)
-    await till.page.reload(wait_until="commit")
-    await till.wallets.click()
+    await wallet.install(checkout.page.context)
+    await checkout.bill("USDT")
+    await expect(checkout.wallets).to_be_visible()
+    await checkout.page.evaluate(_REMEMBER_A_PAYMENT)
+    await checkout.page.route("**/onchain.js", continue_later)
+    await checkout.page.reload(wait_until="commit")
+    await checkout.wallets.click()
     is_pressed.set()
-    await expect(till.wallets).to_be_hidden()
-    await till.expect_text("sent")
+    await expect(checkout.wallets).to_be_hidden()
+    await checkout.expect_text("sent")
     assert wallet.calls == []
 
 
 async def test_a_buyer_selects_usdt_approves_the_exact_amount_and_pays(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    world = till.ground.world
+    world = checkout.ground.world
     await world.rows("UPDATE merchant SET return_url = 'https://nimbus.test/thanks'")
     payment = await world.create(currency="USD", amount_text="25.50", amount=Decimal("25.50"))
-    await till.show(payment)
-    await choose(till.page, "USDT")
-    bill = till.page.locator("dl.bill")
+    await checkout.show(payment)
+    await choose(checkout.page, "USDT")
+    bill = checkout.page.locator("dl.bill")
     await expect(bill).to_contain_text("25.5 USDT")
     await expect(bill).to_contain_text("Native")
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert _list_allowances(wallet) == [25_500_000_000_000_000_000]
     assert len(wallet.transactions) == 2
-    await till.ground.look()
-    await till.expect_text("Payment detected on")
-    await expect(till.wallets).to_be_hidden()
-    await till.finalize()
-    await expect(
-        till.page.get_by_role("heading", name="Paid")
-    ).to_be_visible()  # without a forced poll
-    await till.expect_paid(payment)
-    back = till.page.get_by_role("link", name="Back to Nimbus Books")
+    await checkout.ground.look()
+    await checkout.expect_text("Payment detected on")
+    await expect(checkout.wallets).to_be_hidden()
+    await checkout.finalize()
+    # Without a forced poll.
+    await expect(checkout.page.get_by_role("heading", name="Paid")).to_be_visible()
+    await checkout.expect_paid(payment)
+    back = checkout.page.get_by_role("link", name="Back to Nimbus Books")
     address = await back.get_attribute("href")
     assert address is not None
     assert address.startswith("https://nimbus.test/thanks?payment_id=pay_")
@@ -184,11 +183,11 @@ async def test_a_buyer_selects_usdt_approves_the_exact_amount_and_pays(
 @pytest.mark.full
 @pytest.mark.parametrize("slug", ["ethereum"])
 async def test_an_old_allowance_is_reset_first_if_the_token_requires_it(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    ground = till.ground
-    payment, session = await till.bill("USDT")
+    ground = checkout.ground
+    payment, session = await checkout.bill("USDT")
     spender = bytes.fromhex((await ground.view(session))["contract_address"][2:])
     stale = {
         "to": ground.token("USDT"),
@@ -196,63 +195,63 @@ async def test_an_old_allowance_is_reset_first_if_the_token_requires_it(
         "data": f"0x{abi.encode_approve(spender, 7).hex()}",
     }
     await ground.send(stale)
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert _list_allowances(wallet) == [0, 25_500_000]
-    await till.finalize()
-    await till.expect_paid(payment)
+    await checkout.finalize()
+    await checkout.expect_paid(payment)
 
 
 @pytest.mark.full
 async def test_a_sufficient_allowance_is_not_requested_again(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    _, session = await till.bill("USDT")
+    _, session = await checkout.bill("USDT")
     [approve] = [
-        step for step in (await till.ground.view(session))["steps"] if step["kind"] == "approve"
+        step for step in (await checkout.ground.view(session))["steps"] if step["kind"] == "approve"
     ]
-    await till.ground.send(approve)
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    await checkout.ground.send(approve)
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert len(wallet.transactions) == 1
 
 
 @pytest.mark.full
 async def test_a_legacy_wallet_pays_the_native_coin_in_a_single_step(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer, LEGACY)
-    payment, _ = await till.bill("NATIVED")
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    payment, _ = await checkout.bill("NATIVED")
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert len(wallet.transactions) == 1
-    await till.finalize()
-    await till.expect_paid(payment)
+    await checkout.finalize()
+    await checkout.expect_paid(payment)
 
 
 @pytest.mark.full
 async def test_a_chain_that_the_wallet_does_not_know_is_added_before_the_payment(
-    till: Till, buyer: BrowserContext, wallet: Wallet
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
     wallet.network_id, wallet.known_chains = ELSEWHERE, {ELSEWHERE}
-    payment, _ = await till.bill("NATIVED")
+    payment, _ = await checkout.bill("NATIVED")
     # As in some mobile wallets.
     wrapped_error = WalletError(-32603, "Internal JSON-RPC error.", UNKNOWN_CHAIN)
     wallet.refusals = {"wallet_switchEthereumChain": wrapped_error}
-    await till.click_wallet()
-    await till.expect_text("doesn’t have")  # the chain does not have a public RPC URL
+    await checkout.click_wallet()
+    await checkout.expect_text("doesn’t have")  # the chain does not have a public RPC URL
     urls = ["https://rpc.chain.test"]
-    await till.ground.world.perform(SetChain(chain=till.ground.slug, public_rpc_urls=urls))
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    await checkout.ground.world.perform(SetChain(chain=checkout.ground.slug, public_rpc_urls=urls))
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert [item["rpcUrls"] for item in wallet.added_chains] == [urls]
-    await till.finalize()
-    await till.expect_paid(payment)
+    await checkout.finalize()
+    await checkout.expect_paid(payment)
 
 
-class TestWithTheApiElsewhere:
+class TestSeparateApiOrigin:
     @pytest.fixture
     def api_port(self) -> int:
         return free_port()
@@ -264,7 +263,7 @@ class TestWithTheApiElsewhere:
     @pytest.mark.full
     async def test_the_page_may_call_only_its_own_origin_and_the_api(
         self,
-        till: Till,
+        checkout: WalletCheckout,
         settings: Settings,
         service: Service,
         api_port: int,
@@ -273,44 +272,44 @@ class TestWithTheApiElsewhere:
     ) -> None:
         await wallet.install(buyer)
         async with serving(settings, service, api_port):
-            _, session = await till.bill("NATIVED")
-            answer = await till.page.reload()
+            _, session = await checkout.bill("NATIVED")
+            answer = await checkout.page.reload()
             assert answer is not None
             policy = answer.headers["content-security-policy"]
             assert f"connect-src 'self' http://localhost:{api_port};" in f"{policy};"
-            await till.click_wallet()
-            await till.expect_text("is on the blockchain")
-            assert len(await till.wait_for_posted(session)) == 1
-            await till.page.close()  # before the API stops
+            await checkout.click_wallet()
+            await checkout.expect_text("is on the blockchain")
+            assert len(await checkout.wait_for_posted(session)) == 1
+            await checkout.page.close()  # before the API stops
 
 
 @pytest.mark.full
 async def test_the_page_shows_the_new_session_if_the_method_is_changed_elsewhere(
-    till: Till, buyer: BrowserContext, wallet: Wallet, ground: ChainWorld
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet, ground: ChainWorld
 ) -> None:
     await wallet.install(buyer)
-    payment, _ = await till.bill("NATIVED")
-    await expect(till.wallets).to_be_visible()
+    payment, _ = await checkout.bill("NATIVED")
+    await expect(checkout.wallets).to_be_visible()
     await ground.world.select(payment, ground.methods["USDT"])
-    await till.poll_now()
-    await expect(till.page.locator("dl.bill")).to_contain_text("USDT")
+    await checkout.poll_now()
+    await expect(checkout.page.locator("dl.bill")).to_contain_text("USDT")
 
 
 @pytest.mark.full
-async def test_the_event_stream_reports_the_progress_on_the_chain(till: Till) -> None:
-    payment, session = await till.bill("NATIVED")
-    url = f"{till.ground.world.service.settings.api_base}/checkout/{payment.checkout_id}/events"
+async def test_the_event_stream_reports_the_progress_on_the_chain(checkout: WalletCheckout) -> None:
+    payment, session = await checkout.bill("NATIVED")
+    url = f"{checkout.ground.world.service.settings.api_base}/checkout/{payment.checkout_id}/events"
     async with aiohttp.ClientSession() as http, http.get(url) as answer:
         assert (await _read_event(answer))[0] == "status"
-        tx_hash = await till.ground.pay(session)
-        await till.ground.post(session, tx_hash)
+        tx_hash = await checkout.ground.pay(session)
+        await checkout.ground.post(session, tx_hash)
         name, progress = await _read_event(answer)
         assert (name, progress["tx_hash"], progress["step"]) == ("onchain", tx_hash, "pay")
-        assert progress["session_id"] == (await till.ground.view(session))["id"]
-        await till.ground.look()
+        assert progress["session_id"] == (await checkout.ground.view(session))["id"]
+        await checkout.ground.look()
         while (await _read_event(answer))[1]["status"] not in {"detected", "confirming"}:
             pass
-        await till.finalize()
+        await checkout.finalize()
         while (event := await _read_event(answer))[0] != "status":
             assert 0 <= event[1]["seen"] <= event[1]["needed"]
         assert event[1]["status"] == "PAID"

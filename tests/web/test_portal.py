@@ -44,7 +44,7 @@ async def scene(gallery: Gallery) -> PortalScene:
 
 
 @fixture(loop_scope=LOOP)
-async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
+async def browser_context(browser: Browser) -> AsyncIterator[BrowserContext]:
     """A separate browser context."""
     context = await screen(browser)
     yield context
@@ -59,9 +59,9 @@ async def _add_authenticator(page: Page) -> None:
 
 
 async def test_a_member_accepts_an_invitation_adds_a_passkey_and_refunds_a_payment(
-    scene: PortalScene, desk: BrowserContext
+    scene: PortalScene, browser_context: BrowserContext
 ) -> None:
-    page = await sign_in_by_link(desk, scene, MemberRole.FINANCE, "fin@nimbus.example")
+    page = await sign_in_by_link(browser_context, scene, MemberRole.FINANCE, "fin@nimbus.example")
     await _add_authenticator(page)
     await page.get_by_role("button", name="Add a passkey").click()
     await expect(page.get_by_role("cell", name="never")).to_be_visible()
@@ -143,10 +143,10 @@ async def test_refunds_are_hidden_from_developers_and_keys_from_finance(
 
 
 async def test_a_link_from_another_site_reaches_the_page_of_a_signed_in_member(
-    scene: PortalScene, desk: BrowserContext
+    scene: PortalScene, browser_context: BrowserContext
 ) -> None:
     """A browser does not send strict cookies from another site, so the sign-in page links on."""
-    page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dee@nimbus.example")
+    page = await sign_in_by_link(browser_context, scene, MemberRole.DEVELOPER, "dee@nimbus.example")
     elsewhere = scene.base.replace("localhost", "127.0.0.1")
     await page.goto(f"{elsewhere}/sign-in")
     await page.evaluate(f"location.href = {scene.address('events')!r}")
@@ -155,9 +155,9 @@ async def test_a_link_from_another_site_reaches_the_page_of_a_signed_in_member(
 
 
 async def test_the_sign_in_page_explains_what_to_do_without_a_passkey(
-    scene: PortalScene, desk: BrowserContext
+    scene: PortalScene, browser_context: BrowserContext
 ) -> None:
-    page = await desk.new_page()
+    page = await browser_context.new_page()
     await _add_authenticator(page)
     await page.goto(f"{scene.base}/sign-in")
     await page.get_by_role("button", name="Sign in with a passkey").click()

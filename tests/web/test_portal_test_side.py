@@ -31,7 +31,7 @@ async def scene(gallery: Gallery) -> PortalScene:
 
 
 @fixture(loop_scope=LOOP)
-async def desk(browser: Browser) -> AsyncIterator[BrowserContext]:
+async def browser_context(browser: Browser) -> AsyncIterator[BrowserContext]:
     context = await screen(browser)
     yield context
     await context.close()
@@ -42,7 +42,7 @@ async def _press(page: Page, name: str) -> None:
 
 
 async def test_a_developer_sets_up_test_mode_on_accessible_pages(
-    scene: PortalScene, desk: BrowserContext, tmp_path: Path
+    scene: PortalScene, browser_context: BrowserContext, tmp_path: Path
 ) -> None:
     errors: list[str] = []
     documents: dict[Page, Response] = {}
@@ -56,9 +56,11 @@ async def test_a_developer_sets_up_test_mode_on_accessible_pages(
         errors.extend(f"{name}: {problem}" for problem in await find_problems(page))
         await page.set_viewport_size({"width": 1280, "height": 900})
 
-    desk.on("response", keep_document)
-    page = await sign_in_by_link(desk, scene, MemberRole.DEVELOPER, "dora@nimbus.example")
-    desk.on("console", lambda message: errors.append(message.text))
+    browser_context.on("response", keep_document)
+    page = await sign_in_by_link(
+        browser_context, scene, MemberRole.DEVELOPER, "dora@nimbus.example"
+    )
+    browser_context.on("console", lambda message: errors.append(message.text))
     await page.goto(f"{scene.base}/settings")
     await expect(page.get_by_text("Only your payment service provider")).to_be_visible()
     await check_page(page, "live-settings")
@@ -74,7 +76,7 @@ async def test_a_developer_sets_up_test_mode_on_accessible_pages(
     await expect(page.get_by_role("alert")).to_contain_text("Return URL must be an https URL")
     await expect(page.get_by_label("Colour")).to_have_value("#112233")
     await check_page(page, "refused")
-    colleague = await desk.new_page()
+    colleague = await browser_context.new_page()
     await colleague.goto(f"{scene.base}/settings")
     await page.get_by_label("Return URL").fill("http://shop.nimbus.example/back")
     await _press(page, "Save")
@@ -108,10 +110,10 @@ async def test_a_developer_sets_up_test_mode_on_accessible_pages(
 
 
 async def test_the_mode_switch_and_the_forms_work_without_scripts(
-    scene: PortalScene, desk: BrowserContext
+    scene: PortalScene, browser_context: BrowserContext
 ) -> None:
-    assert desk.browser is not None
-    context = await desk.browser.new_context(java_script_enabled=False)
+    assert browser_context.browser is not None
+    context = await browser_context.browser.new_context(java_script_enabled=False)
     page = await sign_in_by_link(context, scene, MemberRole.DEVELOPER, "nora@nimbus.example")
     await page.goto(f"{scene.base}/settings")
     await _press(page, "Test")

@@ -8,8 +8,8 @@ from pytest_asyncio import fixture
 
 from payintent_sandbox.chains.rpc import DevChainRpc
 from tests.support.onchain import ChainWorld
-from tests.web.sdk_desk import Desk, until, wallet_session
-from tests.web.till import Till
+from tests.web.sdk_desk import SdkPage, until, wallet_session
+from tests.web.till import WalletCheckout
 from tests.web.wallet import Wallet
 
 LOOP = "session"
@@ -54,66 +54,66 @@ async def _replace(wallet: Wallet, count: int, *, cancel: bool = False) -> None:
 
 
 async def test_a_sped_up_approval_and_a_sped_up_payment_are_detected(
-    till: Till, wallet: Wallet, chain: DevChainRpc
+    checkout: WalletCheckout, wallet: Wallet, chain: DevChainRpc
 ) -> None:
-    payment, _ = await till.bill("USDT")
-    await till.click_wallet()
+    payment, _ = await checkout.bill("USDT")
+    await checkout.click_wallet()
     await _replace(wallet, 1)
     await _replace(wallet, 2)
-    await till.expect_text("is on the blockchain")
+    await checkout.expect_text("is on the blockchain")
     assert len(wallet.transactions) == 2
     await chain.ask("evm_setAutomine", True)
-    await till.finalize()
-    await till.expect_paid(payment)
+    await checkout.finalize()
+    await checkout.expect_paid(payment)
 
 
 async def test_a_cancelled_approval_can_be_repeated(
-    till: Till, wallet: Wallet, chain: DevChainRpc
+    checkout: WalletCheckout, wallet: Wallet, chain: DevChainRpc
 ) -> None:
-    await till.bill("USDT")
-    await till.click_wallet()
+    await checkout.bill("USDT")
+    await checkout.click_wallet()
     await _replace(wallet, 1, cancel=True)
-    await till.expect_text("cancelled or replaced")
+    await checkout.expect_text("cancelled or replaced")
     await chain.ask("evm_setAutomine", True)
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
     assert len(wallet.transactions) == 3
 
 
 async def test_a_cancelled_payment_can_be_repeated(
-    till: Till, wallet: Wallet, chain: DevChainRpc
+    checkout: WalletCheckout, wallet: Wallet, chain: DevChainRpc
 ) -> None:
-    payment, session = await till.bill("NATIVED")
-    await till.click_wallet()
-    await till.wait_for_posted(session)
+    payment, session = await checkout.bill("NATIVED")
+    await checkout.click_wallet()
+    await checkout.wait_for_posted(session)
     await _replace(wallet, 1, cancel=True)
-    await till.expect_text("cancelled or replaced")
-    await expect(till.wallets).to_be_visible()
+    await checkout.expect_text("cancelled or replaced")
+    await expect(checkout.wallets).to_be_visible()
     await chain.ask("evm_setAutomine", True)
-    await till.click_wallet()
-    await till.expect_text("is on the blockchain")
-    await till.finalize()
-    await till.expect_paid(payment)
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
+    await checkout.finalize()
+    await checkout.expect_paid(payment)
 
 
 async def test_the_sdk_continues_after_a_sped_up_approval(
-    desk: Desk, ground: ChainWorld, wallet: Wallet, chain: DevChainRpc
+    sdk: SdkPage, ground: ChainWorld, wallet: Wallet, chain: DevChainRpc
 ) -> None:
-    await desk.open()
-    await desk.start("result", _PAY, await wallet_session(ground, "USDT"))
+    await sdk.open()
+    await sdk.start("result", _PAY, await wallet_session(ground, "USDT"))
     await _replace(wallet, 1)
     await _replace(wallet, 2)
     # The replacement's hash is unknown.
-    assert (await desk.result_of("result"))["result"] == {"txHash": None}
+    assert (await sdk.result_of("result"))["result"] == {"txHash": None}
     assert len(wallet.transactions) == 2
 
 
 async def test_the_sdk_reports_a_cancelled_payment(
-    desk: Desk, ground: ChainWorld, wallet: Wallet, chain: DevChainRpc
+    sdk: SdkPage, ground: ChainWorld, wallet: Wallet, chain: DevChainRpc
 ) -> None:
-    await desk.open()
-    await desk.start("result", _PAY, await wallet_session(ground, "NATIVED"))
+    await sdk.open()
+    await sdk.start("result", _PAY, await wallet_session(ground, "NATIVED"))
     await _replace(wallet, 1, cancel=True)
-    outcome = await desk.result_of("result")
+    outcome = await sdk.result_of("result")
     assert outcome["error"]["code"] == "ONCHAIN_TX_FAILED"
     assert "cancelled" in outcome["error"]["message"]

@@ -14,7 +14,7 @@ from tests.support import browser as programs
 from tests.support.arrange import bring_to, callback, payment_of, select
 from tests.support.onchain import ChainWorld
 from tests.support.world import free_port
-from tests.web.sdk_desk import NATIVE, Desk, wallet_session
+from tests.web.sdk_desk import NATIVE, SdkPage, wallet_session
 from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
@@ -81,32 +81,32 @@ BY_CALLS = {
 }
 
 
-async def _cause_payment_errors(desk: Desk) -> dict[str, dict[str, Any]]:
+async def _cause_payment_errors(sdk: SdkPage) -> dict[str, dict[str, Any]]:
     """Cause the errors that depend on a payment."""
     wait = "id => sdk.waitForResult(id)"
     errors: dict[str, dict[str, Any]] = {}
-    pending = await desk.create()
+    pending = await sdk.create()
     soon = "id => sdk.waitForResult(id, { timeoutMs: 1 })"
-    errors["POLLING_TIMEOUT"] = await desk.expect_error(soon, pending.json["checkout_id"])
+    errors["POLLING_TIMEOUT"] = await sdk.expect_error(soon, pending.json["checkout_id"])
     for code, reason in (("PAYMENT_DECLINED", "DECLINED"), ("PAYMENT_FAILED", "AMOUNT_MISMATCH")):
-        created = await desk.create()
-        assert (await select(desk.api, created)).status == 200
-        session_id = (await payment_of(desk.api, created)).session_id
+        created = await sdk.create()
+        assert (await select(sdk.api, created)).status == 200
+        session_id = (await payment_of(sdk.api, created)).session_id
         report = {"state": "declined", "reason": reason}
-        assert (await callback(desk.api, session_id, report, code)).status == 200
-        errors[code] = await desk.expect_error(wait, created.json["checkout_id"])
+        assert (await callback(sdk.api, session_id, report, code)).status == 200
+        errors[code] = await sdk.expect_error(wait, created.json["checkout_id"])
     for code, status in (("PAYMENT_CANCELLED", "CANCELLED"), ("CHECKOUT_EXPIRED", "EXPIRED")):
-        created = await desk.create(**({"expires_in": 60} if status == "EXPIRED" else {}))
-        await bring_to(desk.api, created, status)
-        errors[code] = await desk.expect_error(wait, created.json["checkout_id"])
+        created = await sdk.create(**({"expires_in": 60} if status == "EXPIRED" else {}))
+        await bring_to(sdk.api, created, status)
+        errors[code] = await sdk.expect_error(wait, created.json["checkout_id"])
     # An origin can show the checkout only if the merchant has registered it.
     frame = "checkoutUrl => sdk.widget({ checkoutUrl, loadTimeoutMs: 500 }).mount('#pay')"
-    errors["WIDGET_LOAD_FAILED"] = await desk.expect_error(frame, pending.json["checkout_url"])
+    errors["WIDGET_LOAD_FAILED"] = await sdk.expect_error(frame, pending.json["checkout_url"])
     return errors
 
 
-async def _cause_loader_errors(desk: Desk) -> dict[str, dict[str, Any]]:
-    await desk.open("bare")
+async def _cause_loader_errors(sdk: SdkPage) -> dict[str, dict[str, Any]]:
+    await sdk.open("bare")
     load = "src => loader.loadCheckout({ src })"
     missing = f"http://127.0.0.1:{free_port()}/sdk/v1.js"
     worker = """() => new Promise((done, cut) => {
@@ -114,19 +114,19 @@ async def _cause_loader_errors(desk: Desk) -> dict[str, dict[str, Any]]:
         cut({ toJSON: () => data });
     })"""
     return {
-        "INVALID_SCRIPT_URL": await desk.expect_error(load, "/sdk/v1.js"),
-        "SDK_NOT_LOADED": await desk.expect_error(load, missing),
-        "SSR_UNSUPPORTED": await desk.expect_error(worker),  # a worker has no window, like a server
+        "INVALID_SCRIPT_URL": await sdk.expect_error(load, "/sdk/v1.js"),
+        "SDK_NOT_LOADED": await sdk.expect_error(load, missing),
+        "SSR_UNSUPPORTED": await sdk.expect_error(worker),  # a worker has no window, like a server
     }
 
 
-async def _cause_popup_error(desk: Desk, browser: Browser) -> dict[str, dict[str, Any]]:
+async def _cause_popup_error(sdk: SdkPage, browser: Browser) -> dict[str, dict[str, Any]]:
     """Cause the error in a browser that blocks popups."""
     blocker = await browser.browser_type.launch(
         executable_path=programs.find(), ignore_default_args=["--disable-popup-blocking"]
     )
     page = await blocker.new_page()
-    await page.goto(f"{desk.shop.url}/unasked")
+    await page.goto(f"{sdk.shop.url}/unasked")
     await page.wait_for_function("globalThis.failed")
     error = await page.evaluate("failed")
     await blocker.close()
@@ -134,7 +134,7 @@ async def _cause_popup_error(desk: Desk, browser: Browser) -> dict[str, dict[str
 
 
 async def _cause_wallet_errors(
-    desk: Desk, ground: ChainWorld, wallet: Wallet
+    sdk: SdkPage, ground: ChainWorld, wallet: Wallet
 ) -> dict[str, dict[str, Any]]:
     arguments = await wallet_session(ground, NATIVE)
     errors: dict[str, dict[str, Any]] = {}
@@ -144,32 +144,32 @@ async def _cause_wallet_errors(
       return sdk.onchain.pay({ checkoutId, session, provider });
     }"""
     wallet.refusals = {"eth_requestAccounts": WalletError(REJECTED, "User rejected the request.")}
-    errors["USER_REJECTED"] = await desk.expect_error(pay, arguments)
+    errors["USER_REJECTED"] = await sdk.expect_error(pay, arguments)
     wallet.network_id, wallet.known_chains, wallet.ignores_switch = (
         ELSEWHERE,
         {ELSEWHERE, wallet.own_network_id},
         True,
     )
-    errors["WRONG_CHAIN"] = await desk.expect_error(pay, arguments)
+    errors["WRONG_CHAIN"] = await sdk.expect_error(pay, arguments)
     wallet.network_id, wallet.ignores_switch = wallet.own_network_id, False
     payer, wallet.accounts = wallet.accounts, ["0x" + "11" * 20]
-    errors["INSUFFICIENT_FUNDS"] = await desk.expect_error(pay, arguments)
+    errors["INSUFFICIENT_FUNDS"] = await sdk.expect_error(pay, arguments)
     wallet.accounts, wallet.overrides = payer, {"gas": hex(3_000_000), "value": "0x1"}
-    errors["ONCHAIN_TX_FAILED"] = await desk.expect_error(pay, arguments)
+    errors["ONCHAIN_TX_FAILED"] = await sdk.expect_error(pay, arguments)
     assert len(wallet.hashes) == 1  # it was mined, but reverted
     return errors
 
 
 async def test_every_error_code_has_its_condition_and_type(
-    desk: Desk, browser: Browser, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
+    sdk: SdkPage, browser: Browser, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
-    errors = {code: await desk.expect_error(script) for code, script in BY_CALLS.items()}
-    errors |= await _cause_wallet_errors(desk, ground, wallet)
-    errors |= await _cause_payment_errors(desk)
-    errors |= await _cause_loader_errors(desk)
-    errors |= await _cause_popup_error(desk, browser)
+    await sdk.open()
+    errors = {code: await sdk.expect_error(script) for code, script in BY_CALLS.items()}
+    errors |= await _cause_wallet_errors(sdk, ground, wallet)
+    errors |= await _cause_payment_errors(sdk)
+    errors |= await _cause_loader_errors(sdk)
+    errors |= await _cause_popup_error(sdk, browser)
     assert {code: error["code"] for code, error in errors.items()} == {code: code for code in CODES}
     types = {code: (error["type"], error["retryable"]) for code, error in errors.items()}
     assert types == CODES
@@ -223,10 +223,10 @@ INVALID_CALLS = [
 ]
 
 
-async def test_invalid_arguments_are_rejected_with_specific_codes(desk: Desk) -> None:
-    await desk.open()
+async def test_invalid_arguments_are_rejected_with_specific_codes(sdk: SdkPage) -> None:
+    await sdk.open()
     for script, code in INVALID_CALLS:
-        error = await desk.expect_error(script.replace("SERVICE", desk.shop.service))
+        error = await sdk.expect_error(script.replace("SERVICE", sdk.shop.service))
         assert error["code"] == code, script
 
 
@@ -245,12 +245,12 @@ UNEXPECTED = {
 }
 
 
-async def test_unexpected_responses_cause_distinct_errors(desk: Desk) -> None:
-    await desk.open()
+async def test_unexpected_responses_cause_distinct_errors(sdk: SdkPage) -> None:
+    await sdk.open()
     retrieve = f"options => PayIntent(options).retrieve('{ID}')"
     for kind, expected in UNEXPECTED.items():
         options = {"apiBase": f"/{kind}/v1", "timeoutMs": 1_000, "maxRetries": 0}
-        outcome = await desk.call(retrieve, options)
+        outcome = await sdk.call(retrieve, options)
         error, more = outcome["error"], outcome["more"]
         assert (error["code"], error["type"], error["retryable"]) == expected, kind
         assert error["checkoutId"] == ID
@@ -258,25 +258,25 @@ async def test_unexpected_responses_cause_distinct_errors(desk: Desk) -> None:
         assert more.get("fds", {}).get("code") == ("NEW_ONE" if kind == "both" else None)
 
 
-async def test_reads_are_retried_but_long_waits_and_selections_are_not(desk: Desk) -> None:
-    await desk.open()
+async def test_reads_are_retried_but_long_waits_and_selections_are_not(sdk: SdkPage) -> None:
+    await sdk.open()
     read = f"apiBase => PayIntent({{ apiBase }}).retrieve('{ID}')"
-    assert (await desk.call(read, "/soon/v1"))["result"]["status"] == "PENDING"
-    assert desk.shop.request_counts["GET soon"] == 3
+    assert (await sdk.call(read, "/soon/v1"))["result"]["status"] == "PENDING"
+    assert sdk.shop.request_counts["GET soon"] == 3
     read_once = f"apiBase => PayIntent({{ apiBase, timeoutMs: 5000 }}).retrieve('{ID}')"
-    await desk.expect_error(read_once, "/busy/v1")  # a wait of seven seconds is left to the caller
-    assert desk.shop.request_counts["GET busy"] == 1
+    await sdk.expect_error(read_once, "/busy/v1")  # a wait of seven seconds is left to the caller
+    assert sdk.shop.request_counts["GET busy"] == 1
     choose = f"apiBase => PayIntent({{ apiBase }}).selectQuote('{ID}', {{ payment_method_id: 1 }})"
-    await desk.expect_error(choose, "/down/v1")
-    assert desk.shop.request_counts["POST down"] == 1
+    await sdk.expect_error(choose, "/down/v1")
+    assert sdk.shop.request_counts["POST down"] == 1
 
 
 async def test_service_errors_have_their_code_and_request_id(
-    desk: Desk,
+    sdk: SdkPage,
 ) -> None:
-    await desk.open()
-    created = await desk.create()
-    checkout_id, method = created.json["checkout_id"], desk.api.world.card
+    await sdk.open()
+    created = await sdk.create()
+    checkout_id, method = created.json["checkout_id"], sdk.api.world.card
     choose = "([id, body]) => sdk.selectQuote(id, body)"
     expected_errors = {
         "CHECKOUT_NOT_FOUND": ("authentication_error", [ID, {"payment_method_id": method}]),
@@ -296,32 +296,32 @@ async def test_service_errors_have_their_code_and_request_id(
         ),
     }
     for code, (type_, arguments) in expected_errors.items():
-        error = await desk.expect_error(choose, arguments)
+        error = await sdk.expect_error(choose, arguments)
         assert (error["code"], error["type"], error["retryable"]) == (code, type_, False)
         assert re.fullmatch(r"[0-9a-f]{32}", error["requestId"])
         assert error["checkoutId"] == arguments[0]
-    await bring_to(desk.api, created, "PROCESSING")
-    error = await desk.expect_error("id => sdk.cancel(id)", checkout_id)
+    await bring_to(sdk.api, created, "PROCESSING")
+    error = await sdk.expect_error("id => sdk.cancel(id)", checkout_id)
     assert (error["code"], error["type"]) == ("INVALID_PAYMENT_STATE", PAYMENT)
 
 
-async def test_a_fraud_block_is_a_decline_with_the_screening_result(desk: Desk) -> None:
-    await desk.open()
-    await desk.api.world.perform(AddFraudRule(kind=FraudRuleKind.EMAIL, value="@bad.test"))
-    created = await desk.create()
-    body = {"payment_method_id": desk.api.world.card, "payer_email": "b@bad.test"}
+async def test_a_fraud_block_is_a_decline_with_the_screening_result(sdk: SdkPage) -> None:
+    await sdk.open()
+    await sdk.api.world.perform(AddFraudRule(kind=FraudRuleKind.EMAIL, value="@bad.test"))
+    created = await sdk.create()
+    body = {"payment_method_id": sdk.api.world.card, "payer_email": "b@bad.test"}
     script = "([id, body]) => sdk.selectQuote(id, body)"
-    outcome = await desk.call(script, [created.json["checkout_id"], body])
+    outcome = await sdk.call(script, [created.json["checkout_id"], body])
     assert outcome["error"]["code"] == "PAYMENT_DECLINED"
     assert outcome["more"]["fds"]["code"] == "EMAIL_BLOCKED"
     assert outcome["more"]["status"] == 200
 
 
 async def test_wallet_errors_map_to_specific_codes(
-    desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
+    sdk: SdkPage, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
+    await sdk.open()
     arguments = await wallet_session(ground, NATIVE)
     pay = """async ([checkoutId, sessionId]) => {
       const [{ provider }] = await sdk.onchain.discover();
@@ -337,31 +337,33 @@ async def test_wallet_errors_map_to_specific_codes(
         (send, WalletError(-32603, "Internal JSON-RPC error."), "ONCHAIN_TX_FAILED"),
     ):
         wallet.refusals = {method: error}
-        assert (await desk.expect_error(pay, arguments))["code"] == code
+        assert (await sdk.expect_error(pay, arguments))["code"] == code
     wallet.refusals = {}
     payer, wallet.accounts = wallet.accounts, []
-    assert (await desk.expect_error(pay, arguments))["code"] == "WALLET_INIT_FAILED"
+    assert (await sdk.expect_error(pay, arguments))["code"] == "WALLET_INIT_FAILED"
     wallet.accounts, wallet.network_id, wallet.known_chains = (
         payer,
         ELSEWHERE,
         {ELSEWHERE, wallet.own_network_id},
     )
     wallet.refusals = {"wallet_switchEthereumChain": WalletError(REJECTED, "User rejected")}
-    assert (await desk.expect_error(pay, arguments))["code"] == "USER_REJECTED"
+    assert (await sdk.expect_error(pay, arguments))["code"] == "USER_REJECTED"
     assert wallet.hashes == []
 
 
-async def test_the_sdk_accepts_the_same_countries_and_currencies_as_the_service(desk: Desk) -> None:
-    await desk.open()
+async def test_the_sdk_accepts_the_same_countries_and_currencies_as_the_service(
+    sdk: SdkPage,
+) -> None:
+    await sdk.open()
     query = (
         f"code => PayIntent({{ apiBase: '/nocode/v1' }}).listQuotes('{ID}', {{ country: code }})"
     )
     for country in (*COUNTRIES, "GB", "KP"):
-        is_supported = (await desk.expect_error(query, country))["code"] == "INVALID_RESPONSE"
+        is_supported = (await sdk.expect_error(query, country))["code"] == "INVALID_RESPONSE"
         assert is_supported == (country in COUNTRIES), country
     amount = f"given => {DEFERRED}.setAmount(given)"
     for code, currency in CURRENCIES.items():
         for decimals, is_valid in ((currency.amount_decimals, True), (19, False)):
             text = "1." + "0" * (decimals - 1) + "1" if decimals else "1"
-            outcome = await desk.call(amount, {"amount": text, "currency": code})
+            outcome = await sdk.call(amount, {"amount": text, "currency": code})
             assert ("error" not in outcome) == is_valid, (code, text)

@@ -12,7 +12,7 @@ from payintent.payments.model import Session
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.tampered_sessions import tamper
-from tests.web.sdk_desk import LONG_S, Desk, until
+from tests.web.sdk_desk import LONG_S, SdkPage, until
 from tests.web.wallet import Wallet
 
 LOOP = "session"
@@ -46,9 +46,9 @@ async def deposits(ground: ChainWorld) -> DepositGround:
 
 
 @fixture(loop_scope=LOOP)
-async def stored_chains(desk: Desk, deposits: DepositGround) -> list[Any]:
+async def stored_chains(sdk: SdkPage, deposits: DepositGround) -> list[Any]:
     """The chains that the shop has stored."""
-    return [(await desk.api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json]
+    return [(await sdk.api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json]
 
 
 async def _bill(deposits: DepositGround) -> tuple[Session, str, str]:
@@ -70,53 +70,53 @@ def _has_sent(wallet: Wallet, deposits: DepositGround, session: Session, amount:
 
 
 async def test_a_wallet_sends_the_remaining_amount_and_the_sdk_reports_each_transfer(
-    desk: Desk,
+    sdk: SdkPage,
     buyer: BrowserContext,
     deposits: DepositGround,
     wallet: Wallet,
     stored_chains: list[Any],
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
+    await sdk.open()
     session, checkout_id, session_id = await _bill(deposits)
     await deposits.transfer(session, _HALF)
     await deposits.ground.turn()
-    view = (await desk.call(_READ, [stored_chains, session_id]))["result"]
+    view = (await sdk.call(_READ, [stored_chains, session_id]))["result"]
     assert view["deposit_address"].lower() == deposits.address(session)
     amounts = [view[name]["amount"] for name in ("received", "pending", "remaining")]
     assert amounts == ["0", "12.75", "12.75"]
     assert view["links"]["eip681"].endswith(f"&uint256={_HALF}")
 
-    await desk.start("result", _FOLLOW, [stored_chains, checkout_id, session_id])
+    await sdk.start("result", _FOLLOW, [stored_chains, checkout_id, session_id])
     await until(lambda: wallet.hashes)
     assert _has_sent(wallet, deposits, session, _HALF)
-    await desk.page.wait_for_function("() => globalThis.sdk")
+    await sdk.page.wait_for_function("() => globalThis.sdk")
     await deposits.ground.turn()
-    await desk.page.wait_for_function("() => events.some((one) => one.remaining?.amount === '0')")
+    await sdk.page.wait_for_function("() => events.some((one) => one.remaining?.amount === '0')")
     await deposits.ground.final()
-    assert (await desk.result_of("result"))["result"]["status"] == "PAID"
+    assert (await sdk.result_of("result"))["result"]["status"] == "PAID"
 
 
 async def test_transfers_that_the_service_has_not_seen_are_not_repeated(
-    desk: Desk,
+    sdk: SdkPage,
     buyer: BrowserContext,
     deposits: DepositGround,
     wallet: Wallet,
     stored_chains: list[Any],
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
+    await sdk.open()
     session, checkout_id, session_id = await _bill(deposits)
     await deposits.transfer(session, _HALF)
     arguments = [stored_chains, checkout_id, session_id]
-    assert (await desk.call(_PAY, arguments))["result"] == {"txHash": wallet.hashes[0]}
+    assert (await sdk.call(_PAY, arguments))["result"] == {"txHash": wallet.hashes[0]}
     assert _has_sent(wallet, deposits, session, TOTAL - _HALF)
-    assert (await desk.call(_PAY, arguments))["result"] == {"txHash": None}
+    assert (await sdk.call(_PAY, arguments))["result"] == {"txHash": None}
     assert len(wallet.transactions) == 1
 
 
 async def test_a_wallet_with_insufficient_funds_does_not_send_a_transfer(
-    desk: Desk,
+    sdk: SdkPage,
     buyer: BrowserContext,
     deposits: DepositGround,
     wallet: Wallet,
@@ -124,23 +124,23 @@ async def test_a_wallet_with_insufficient_funds_does_not_send_a_transfer(
 ) -> None:
     await wallet.install(buyer)
     wallet.accounts = [(await deposits.ground.chain.ask("eth_accounts"))[-1]]
-    await desk.open()
+    await sdk.open()
     _, checkout_id, session_id = await _bill(deposits)
-    error = await desk.expect_error(_PAY, [stored_chains, checkout_id, session_id])
+    error = await sdk.expect_error(_PAY, [stored_chains, checkout_id, session_id])
     assert (error["code"], wallet.transactions) == ("INSUFFICIENT_FUNDS", [])
 
 
 async def test_a_session_whose_address_cannot_be_derived_is_rejected(
-    desk: Desk,
+    sdk: SdkPage,
     buyer: BrowserContext,
     deposits: DepositGround,
     wallet: Wallet,
     stored_chains: list[Any],
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
+    await sdk.open()
     session, checkout_id, session_id = await _bill(deposits)
-    view = (await desk.api.send("GET", session_path(session))).json
+    view = (await sdk.api.send("GET", session_path(session))).json
     answers: list[Any] = []
 
     async def answer(route: Route) -> None:
@@ -151,13 +151,13 @@ async def test_a_session_whose_address_cannot_be_derived_is_rejected(
             body=json.dumps(response), headers=headers, content_type="application/json"
         )
 
-    await desk.page.route(f"**{session_path(session)}", answer)
+    await sdk.page.route(f"**{session_path(session)}", answer)
     for name, tampered in tamper(view).items():
         answers[:] = [tampered]
-        error = await desk.expect_error(_READ, [stored_chains, session_id])
+        error = await sdk.expect_error(_READ, [stored_chains, session_id])
         assert error["code"] == "INVALID_RESPONSE", name
         answers[:] = [view, tampered]  # the session changes after it was displayed
-        error = await desk.expect_error(_PAY, [stored_chains, checkout_id, session_id])
+        error = await sdk.expect_error(_PAY, [stored_chains, checkout_id, session_id])
         assert error["code"] == "INVALID_RESPONSE", name
     answers[:] = [view]
     for wrong_chains in (
@@ -165,9 +165,9 @@ async def test_a_session_whose_address_cannot_be_derived_is_rejected(
         [stored_chains[0] | {"deposits": None}],
         [stored_chains[0] | {"network_id": 1}],
     ):
-        assert (await desk.expect_error(_READ, [wrong_chains, session_id]))[
+        assert (await sdk.expect_error(_READ, [wrong_chains, session_id]))[
             "code"
         ] == "INVALID_RESPONSE"
-    assert (await desk.expect_error(_READ, [None, session_id]))["code"] == "MISSING_PARAM"
-    assert "result" in await desk.call(_READ, [stored_chains, session_id])
+    assert (await sdk.expect_error(_READ, [None, session_id]))["code"] == "MISSING_PARAM"
+    assert "result" in await sdk.call(_READ, [stored_chains, session_id])
     assert wallet.transactions == []

@@ -16,7 +16,7 @@ from payintent.http.pages.static_files import minify_script
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Answer
-from tests.web.sdk_desk import Desk
+from tests.web.sdk_desk import SdkPage
 from tools.web.check import command
 from tools.web.install import FOLDER
 from tools.web.pack import pack
@@ -83,11 +83,11 @@ def integrity(body: bytes) -> str:
     return f"sha384-{base64.b64encode(hashlib.sha384(body).digest()).decode()}"
 
 
-async def get(desk: Desk, name: str, **headers: str) -> Answer:
+async def get(sdk: SdkPage, name: str, **headers: str) -> Answer:
     request_headers = {"Accept-Encoding": "identity"} | {
         header.replace("_", "-"): value for header, value in headers.items()
     }
-    return await desk.api.send("GET", f"/sdk/{name}", headers=request_headers)
+    return await sdk.api.send("GET", f"/sdk/{name}", headers=request_headers)
 
 
 def test_minification_preserves_strings_templates_and_regular_expressions() -> None:
@@ -127,14 +127,14 @@ def test_minification_preserves_the_tokens_of_the_source(path: Path, tmp_path: P
 
 @pytest.mark.asyncio(loop_scope="session")
 async def test_each_file_is_small_cacheable_and_available_to_every_origin(
-    desk: Desk,
+    sdk: SdkPage,
 ) -> None:
     for name, bytes_max in (
         ("v1.js", SDK_BYTES_MAX),
         ("v1.onchain.js", WALLET_BYTES_MAX),
         ("loader.js", 2_000),
     ):
-        packed = await get(desk, name, Accept_Encoding="gzip")
+        packed = await get(sdk, name, Accept_Encoding="gzip")
         assert packed.headers["Content-Encoding"] == "gzip"
         assert int(packed.headers["Content-Length"]) <= bytes_max
         assert packed.headers["Content-Type"] == "text/javascript; charset=utf-8"
@@ -142,57 +142,57 @@ async def test_each_file_is_small_cacheable_and_available_to_every_origin(
         assert packed.headers["Access-Control-Allow-Origin"] == "*"
         assert packed.headers["Cross-Origin-Resource-Policy"] == "cross-origin"
         assert packed.headers["X-Content-Type-Options"] == "nosniff"
-        plain = await get(desk, name)
+        plain = await get(sdk, name)
         assert "Content-Encoding" not in plain.headers
         assert plain.body == packed.body  # the client has decompressed it
-        not_modified = await get(desk, name, If_None_Match=plain.headers["ETag"])
+        not_modified = await get(sdk, name, If_None_Match=plain.headers["ETag"])
         assert (not_modified.status, not_modified.body) == (304, b"")
-    types = await get(desk, "v1.d.ts")
+    types = await get(sdk, "v1.d.ts")
     assert types.body == (SDK / "v1.d.ts").read_bytes()
     assert types.headers["Content-Type"] == "text/plain; charset=utf-8"
     for name in ("v2.js", "package.json", "v1.0123456789ab.js", "%2e%2e%2fcheckout.js"):
-        assert (await get(desk, name)).status == 404
+        assert (await get(sdk, name)).status == 404
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_a_pinned_script_is_immutable_and_pins_the_wallet_script(desk: Desk) -> None:
-    plain = await get(desk, "v1.js")
-    pinned = await get(desk, plain.headers["Content-Location"].removeprefix("/sdk/"))
+async def test_a_pinned_script_is_immutable_and_pins_the_wallet_script(sdk: SdkPage) -> None:
+    plain = await get(sdk, "v1.js")
+    pinned = await get(sdk, plain.headers["Content-Location"].removeprefix("/sdk/"))
     assert pinned.body == plain.body
     assert pinned.headers["Cache-Control"] == "public, max-age=31536000, immutable"
-    wallets = await get(desk, "v1.onchain.js")
+    wallets = await get(sdk, "v1.onchain.js")
     name = wallets.headers["Content-Location"].removeprefix("/sdk/")
     assert f'"{name}"'.encode() in plain.body
     assert integrity(wallets.body).encode() in plain.body
-    assert (await get(desk, name)).body == wallets.body
-    await desk.open("bare")
+    assert (await get(sdk, name)).body == wallets.body
+    await sdk.open("bare")
     load = """([src, integrity]) => loader.loadCheckout({ src, integrity }).then(
       (PayIntent) => PayIntent().onchain.discover({ timeoutMs: 1 }))"""
-    src = f"{desk.shop.service}{plain.headers['Content-Location']}"
-    assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}
-    await desk.open("bare")
-    error = await desk.expect_error(load, [src, integrity(b"something else")])
+    src = f"{sdk.shop.service}{plain.headers['Content-Location']}"
+    assert await sdk.call(load, [src, integrity(plain.body)]) == {"result": []}
+    await sdk.open("bare")
+    error = await sdk.expect_error(load, [src, integrity(b"something else")])
     assert error["code"] == "SDK_NOT_LOADED"
-    await desk.page.route("**/v1.onchain.*", lambda route: route.fulfill(body="alert(1)"))
-    assert (await desk.expect_error(load, [src, integrity(plain.body)]))["code"] == "SDK_NOT_LOADED"
-    await desk.page.unroute("**/v1.onchain.*")
-    assert await desk.call(load, [src, integrity(plain.body)]) == {"result": []}  # the SDK retries
+    await sdk.page.route("**/v1.onchain.*", lambda route: route.fulfill(body="alert(1)"))
+    assert (await sdk.expect_error(load, [src, integrity(plain.body)]))["code"] == "SDK_NOT_LOADED"
+    await sdk.page.unroute("**/v1.onchain.*")
+    assert await sdk.call(load, [src, integrity(plain.body)]) == {"result": []}  # the SDK retries
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_loader_loads_the_script_once_and_retries_after_a_failure(desk: Desk) -> None:
-    await desk.open("bare")
+async def test_the_loader_loads_the_script_once_and_retries_after_a_failure(sdk: SdkPage) -> None:
+    await sdk.open("bare")
     # The import does not add a script element.
-    assert await desk.page.evaluate("document.scripts.length") == 1
-    origin = desk.shop.url
+    assert await sdk.page.evaluate("document.scripts.length") == 1
+    origin = sdk.shop.url
     load = "src => loader.loadCheckout({ src, timeoutMs: 10_000 }).then(() => 1)"
     fast = "src => loader.loadCheckout({ src, timeoutMs: 50 }).then(() => 1)"
-    assert (await desk.expect_error(fast, f"{origin}/hang/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
-    assert (await desk.expect_error(load, f"{origin}/empty/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
-    assert (await desk.expect_error(load, f"{origin}/late/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await sdk.expect_error(fast, f"{origin}/hang/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await sdk.expect_error(load, f"{origin}/empty/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
+    assert (await sdk.expect_error(load, f"{origin}/late/sdk/v1.js"))["code"] == "SDK_NOT_LOADED"
     both = "src => Promise.all([src, src].map((src) => loader.loadCheckout({ src }))).then(() => 2)"
-    assert await desk.call(both, f"{origin}/late/sdk/v1.js") == {"result": 2}
-    assert desk.shop.request_counts["/late/sdk/v1.js"] == 2
+    assert await sdk.call(both, f"{origin}/late/sdk/v1.js") == {"result": 2}
+    assert sdk.shop.request_counts["/late/sdk/v1.js"] == 2
     for src, code in (
         (None, "MISSING_PARAM"),
         ("/sdk/v1.js", "INVALID_SCRIPT_URL"),
@@ -201,14 +201,14 @@ async def test_the_loader_loads_the_script_once_and_retries_after_a_failure(desk
         ("data:text/javascript,1", "INVALID_SCRIPT_URL"),
         ("http://pay.test/sdk/v1.js", "HTTP_NOT_ALLOWED"),
     ):
-        assert (await desk.expect_error(load, src))["code"] == code
+        assert (await sdk.expect_error(load, src))["code"] == code
 
 
 @pytest.mark.asyncio(loop_scope="session")
-async def test_the_sdk_refuses_to_run_on_an_insecure_page(desk: Desk, browser: Browser) -> None:
+async def test_the_sdk_refuses_to_run_on_an_insecure_page(sdk: SdkPage, browser: Browser) -> None:
     async with await browser.new_context() as plain:
         page = await plain.new_page()
-        scripts = {name: (await get(desk, name)).body.decode() for name in ("v1.js", "loader.js")}
+        scripts = {name: (await get(sdk, name)).body.decode() for name in ("v1.js", "loader.js")}
         html = (
             "<!doctype html><title>x</title><script src='/v1.js'></script>"
             "<script type='module'>import * as loader from '/loader.js';"
@@ -223,12 +223,12 @@ async def test_the_sdk_refuses_to_run_on_an_insecure_page(desk: Desk, browser: B
         await page.route("http://shop.test/**", answer)
         await page.goto("http://shop.test/")
         await page.wait_for_function("globalThis.loader")
-        insecure_desk = Desk(desk.api, desk.shop, page)
+        insecure_sdk = SdkPage(sdk.api, sdk.shop, page)
         bases = "{ apiBase: 'https://pay.test/v1', checkoutBase: 'https://pay.test/c' }"
-        error = await insecure_desk.expect_error(f"async () => PayIntent({bases})")
+        error = await insecure_sdk.expect_error(f"async () => PayIntent({bases})")
         assert error["code"] == "HTTP_NOT_ALLOWED"
         load = "() => loader.loadCheckout({ src: 'https://pay.test/sdk/v1.js' })"
-        assert (await insecure_desk.expect_error(load))["code"] == "HTTP_NOT_ALLOWED"
+        assert (await insecure_sdk.expect_error(load))["code"] == "HTTP_NOT_ALLOWED"
 
 
 def test_the_package_can_be_imported_on_a_server_and_has_types(tmp_path: Path) -> None:

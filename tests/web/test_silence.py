@@ -7,7 +7,7 @@ from payintent.core import ids
 from payintent.payments.model import Session
 from payintent_sandbox.chains.deploy import fund
 from tests.support.onchain import ChainWorld
-from tests.web.sdk_desk import Desk
+from tests.web.sdk_desk import SdkPage
 from tests.web.wallet import Wallet
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]
@@ -33,30 +33,30 @@ async def _pay_from_another_account(ground: ChainWorld, wallet: Wallet, session:
 
 
 async def test_the_sdk_does_not_pay_if_the_payment_is_paid_during_the_approval(
-    desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
+    sdk: SdkPage, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    await desk.open()
+    await sdk.open()
     payment, session = await ground.bill("USDT", expires_in_s=86_400)
     await ground.chain.ask("evm_setAutomine", False)
     arguments = [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]
-    await desk.start("result", _PAY, arguments)
+    await sdk.start("result", _PAY, arguments)
     await _pay_from_another_account(ground, wallet, session)
-    assert (await desk.result_of("result"))["result"] == {"txHash": None}
+    assert (await sdk.result_of("result"))["result"] == {"txHash": None}
     assert len(wallet.transactions) == 1
 
 
 async def test_the_sdk_stops_waiting_if_a_wallet_never_returns_a_receipt(
-    desk: Desk, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
+    sdk: SdkPage, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)
-    await desk.page.clock.install()
-    await desk.open()
+    await sdk.page.clock.install()
+    await sdk.open()
     wallet.silent_methods = {_RECEIPT}
     payment, session = await ground.bill("NATIVED", expires_in_s=86_400)
     arguments = [payment.checkout_id, ids.format_id(ids.SESSION, session.id)]
-    await desk.start("result", _PAY, arguments)
-    await desk.page.clock.run_for(1_000)  # wallets announce themselves
+    await sdk.start("result", _PAY, arguments)
+    await sdk.page.clock.run_for(1_000)  # wallets announce themselves
     await wallet.wait_for_call(_RECEIPT, 1)
-    await desk.page.clock.fast_forward("05:00")
-    assert (await desk.result_of("result"))["result"] == {"txHash": wallet.hashes[0]}
+    await sdk.page.clock.fast_forward("05:00")
+    assert (await sdk.result_of("result"))["result"] == {"txHash": wallet.hashes[0]}

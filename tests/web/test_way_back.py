@@ -14,7 +14,7 @@ from payintent.payments.expire import expire_pending
 from payintent.payments.model import Payment
 from tests.support.fakes import captured, declined
 from tests.support.world import World
-from tests.web.buyer import SHOP, Desk, make_desk
+from tests.web.buyer import SHOP, HostedCheckout, make_hosted_checkout
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]
@@ -33,14 +33,16 @@ _ENDS = {
 
 
 @fixture(loop_scope=LOOP)
-async def desk(world: World, site: CommonHeaders, buyer: BrowserContext) -> AsyncIterator[Desk]:
+async def checkout(
+    world: World, site: CommonHeaders, buyer: BrowserContext
+) -> AsyncIterator[HostedCheckout]:
     profile = SetMerchantProfile(
         merchant_id=world.merchant_id, allowed_origins=[SHOP], return_url=f"{SHOP}/registered"
     )
     await world.perform(profile)
-    desk = await make_desk(world, site, buyer)
-    yield desk
-    assert desk.errors == []
+    checkout = await make_hosted_checkout(world, site, buyer)
+    yield checkout
+    assert checkout.errors == []
 
 
 async def _create(world: World) -> Payment:
@@ -62,78 +64,80 @@ async def _bring_to(world: World, payment: Payment, status: str) -> None:
     assert await world.status(payment) == status
 
 
-async def _follow_return_link(desk: Desk, payment: Payment, status: str) -> None:
+async def _follow_return_link(checkout: HostedCheckout, payment: Payment, status: str) -> None:
     """Check the page's text, and follow the link to the shop."""
     sentence, text, page = _ENDS[status]
-    await expect(desk.page.locator("main")).to_contain_text(sentence)
-    link = desk.page.get_by_role("link", name=text, exact=True)
+    await expect(checkout.page.locator("main")).to_contain_text(sentence)
+    link = checkout.page.get_by_role("link", name=text, exact=True)
     await expect(link).to_be_visible()
     await link.click()
-    await expect(desk.page).to_have_title("elsewhere")
+    await expect(checkout.page).to_have_title("elsewhere")
     hint = f"payment_id={ids.format_id(ids.PAYMENT, payment.id)}&status={status}"
-    assert desk.page.url == page + hint
+    assert checkout.page.url == page + hint
 
 
 @pytest.mark.parametrize("scripted", [True, False], ids=["scripted", "plain"])
 @pytest.mark.parametrize("status", _ENDS)
-async def test_a_buyer_returns_to_the_shop_from_each_status(desk: Desk, status: str) -> None:
-    payment = await _create(desk.world)
+async def test_a_buyer_returns_to_the_shop_from_each_status(
+    checkout: HostedCheckout, status: str
+) -> None:
+    payment = await _create(checkout.world)
     if status == "EXPIRED":
-        await desk.world.move_clock(1_801)
-    await _bring_to(desk.world, payment, status)
-    await desk.show(payment)
-    await _follow_return_link(desk, payment, status)
+        await checkout.world.move_clock(1_801)
+    await _bring_to(checkout.world, payment, status)
+    await checkout.show(payment)
+    await _follow_return_link(checkout, payment, status)
 
 
 @pytest.mark.parametrize("status", ["PAID", "FAILED", "EXPIRED", "CANCELLED"])
 async def test_an_open_page_updates_its_return_link_with_the_status(
-    desk: Desk, status: str
+    checkout: HostedCheckout, status: str
 ) -> None:
-    payment = await _create(desk.world)
-    await desk.show(payment)
-    await desk.wait_for_streams()
+    payment = await _create(checkout.world)
+    await checkout.show(payment)
+    await checkout.wait_for_streams()
     if status == "EXPIRED":
-        await desk.world.move_clock(1_801)
-    await _bring_to(desk.world, payment, status)
-    await expect(desk.result).to_be_focused()
-    await _follow_return_link(desk, payment, status)
+        await checkout.world.move_clock(1_801)
+    await _bring_to(checkout.world, payment, status)
+    await expect(checkout.result).to_be_focused()
+    await _follow_return_link(checkout, payment, status)
 
 
 async def test_a_buyer_who_paid_returns_automatically_to_the_payments_return_url(
-    desk: Desk,
+    checkout: HostedCheckout,
 ) -> None:
-    payment = await _create(desk.world)
-    await _bring_to(desk.world, payment, "PAID")
-    await desk.page.clock.install()
-    await desk.show(payment)
-    await expect(desk.page.get_by_text("Taking you back to Nimbus Books")).to_be_visible()
-    await desk.page.clock.fast_forward("00:16")
-    await expect(desk.page).to_have_title("elsewhere")
+    payment = await _create(checkout.world)
+    await _bring_to(checkout.world, payment, "PAID")
+    await checkout.page.clock.install()
+    await checkout.show(payment)
+    await expect(checkout.page.get_by_text("Taking you back to Nimbus Books")).to_be_visible()
+    await checkout.page.clock.fast_forward("00:16")
+    await expect(checkout.page).to_have_title("elsewhere")
     hint = f"payment_id={ids.format_id(ids.PAYMENT, payment.id)}&status=PAID"
-    assert desk.page.url == f"{_RETURN}&{hint}"
+    assert checkout.page.url == f"{_RETURN}&{hint}"
 
 
-async def test_a_retry_is_not_offered_after_an_amount_mismatch(desk: Desk) -> None:
-    payment = await _create(desk.world)
-    session = (await desk.world.select(payment)).session
-    await desk.world.report(payment, session.id, captured(158_999))
-    await desk.show(payment)
-    await expect(desk.page.locator("main")).to_contain_text("We received a different amount")
-    await expect(desk.page.get_by_text(_AGAIN)).to_have_count(0)
-    link = desk.page.get_by_role("link", name=_BACK)
+async def test_a_retry_is_not_offered_after_an_amount_mismatch(checkout: HostedCheckout) -> None:
+    payment = await _create(checkout.world)
+    session = (await checkout.world.select(payment)).session
+    await checkout.world.report(payment, session.id, captured(158_999))
+    await checkout.show(payment)
+    await expect(checkout.page.locator("main")).to_contain_text("We received a different amount")
+    await expect(checkout.page.get_by_text(_AGAIN)).to_have_count(0)
+    link = checkout.page.get_by_role("link", name=_BACK)
     assert (await link.get_attribute("href") or "").startswith(f"{_RETURN}&payment_id=")
 
 
-async def test_a_return_url_of_a_removed_origin_is_not_linked(desk: Desk) -> None:
-    payment = await _create(desk.world)
-    await _bring_to(desk.world, payment, "FAILED")
+async def test_a_return_url_of_a_removed_origin_is_not_linked(checkout: HostedCheckout) -> None:
+    payment = await _create(checkout.world)
+    await _bring_to(checkout.world, payment, "FAILED")
     profile = SetMerchantProfile(
-        merchant_id=desk.world.merchant_id,
+        merchant_id=checkout.world.merchant_id,
         allowed_origins=[],
         return_url="https://new.example.com/registered",
     )
-    await desk.world.perform(profile)
-    await desk.show(payment)
-    link = desk.page.get_by_role("link", name=_AGAIN)
+    await checkout.world.perform(profile)
+    await checkout.show(payment)
+    link = checkout.page.get_by_role("link", name=_AGAIN)
     expected = "https://new.example.com/registered?payment_id="
     assert (await link.get_attribute("href") or "").startswith(expected)

@@ -32,7 +32,7 @@ async def unfold(page: Page) -> None:
 
 
 @dataclass
-class Till:
+class WalletCheckout:
     """A buyer's page with a wallet payment."""
 
     ground: ChainWorld
@@ -113,11 +113,11 @@ class Till:
         self.errors.append(str(error))
 
 
-async def make_till(ground: ChainWorld, buyer: BrowserContext) -> Till:
+async def make_wallet_checkout(ground: ChainWorld, buyer: BrowserContext) -> WalletCheckout:
     """Open a page that records its console messages and script errors."""
     page = await buyer.new_page()
     page.set_default_timeout(PATIENCE_MS)
-    till = Till(ground, page)
-    page.on("console", till._record_message)
-    page.on("pageerror", till._record_error)
-    return till
+    checkout = WalletCheckout(ground, page)
+    page.on("console", checkout._record_message)
+    page.on("pageerror", checkout._record_error)
+    return checkout
