@@ -10,7 +10,7 @@ from tests.support.world import World
 
 @pytest.fixture
 async def production(world: World) -> AsyncIterator[Service]:
-    """Outside the sandbox: changes need a reason, and some need a second person."""
+    """A service outside the sandbox: changes need a reason, and some changes need approval."""
     async with open_outside_sandbox(world) as service:
         yield service
 

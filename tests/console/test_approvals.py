@@ -1,4 +1,4 @@
-"""The console's approvals: who can see, approve and reject them."""
+"""Approvals in the console: the queue, decisions, reasons and roles."""
 
 import html
 import re
@@ -18,7 +18,7 @@ from tests.console.visitor import Visitor, signed_in, words
 from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
-#: Copies of what was proposed, each a minute older than the one before.
+#: Copies of the proposal, each a minute older than the previous copy.
 _MANY = """
     INSERT INTO proposal
     SELECT (jsonb_populate_record(p, jsonb_build_object('id', lpad(to_hex(231 - n), 32, '0'),
@@ -55,18 +55,18 @@ async def alan(operator: Api, stage: Stage) -> Visitor:
 
 
 async def propose(visitor: Visitor) -> str:
-    """Propose Grace as an operator; return the approval's page."""
+    """Propose Grace as an operator; return the path of the approval."""
     form = {"name": "Grace", "role": "viewer", "days": "30", "why": WHY}
     answer = await visitor.post("/operations/operator/issue", **form)
     assert answer.status == 202, words(answer)
     assert "needs approval" in words(answer)
-    return linked(answer)
+    return find_approval_link(answer)
 
 
-def linked(answer: Answer) -> str:
-    found = re.search(r'href="(/approvals/appr_\w+)"', answer.body.decode())
-    assert found is not None
-    return found[1]
+def find_approval_link(answer: Answer) -> str:
+    match = re.search(r'href="(/approvals/appr_\w+)"', answer.body.decode())
+    assert match is not None
+    return match[1]
 
 
 async def test_a_pending_approval_is_described_and_shows_its_age(
@@ -74,14 +74,14 @@ async def test_a_pending_approval_is_described_and_shows_its_age(
 ) -> None:
     page = await propose(ada)
     await operator.world.move_clock(3 * 3600)
-    said = words(await alan.get("/approvals"))
-    assert "Issue operator token" in said
-    assert "'Grace' becomes an operator with the viewer role, for 30 days" in said
-    assert f"Ada {WHY} 3 h" in said
+    list_text = words(await alan.get("/approvals"))
+    assert "Issue operator token" in list_text
+    assert "'Grace' becomes an operator with the viewer role, for 30 days" in list_text
+    assert f"Ada {WHY} 3 h" in list_text
     assert page in (await alan.get("/approvals")).body.decode()
-    shown = words(await alan.get(page))
-    assert f"Requester’s reason {WHY}" in shown
-    assert "3 h ago" in shown
+    page_text = words(await alan.get(page))
+    assert f"Requester’s reason {WHY}" in page_text
+    assert "3 h ago" in page_text
 
 
 async def test_the_queue_starts_with_the_oldest_approval(
@@ -94,8 +94,8 @@ async def test_the_queue_starts_with_the_oldest_approval(
     for query, pages in (("", [first, second]), ("?status=ALL", [second, first])):
         page = (await alan.get(f"/approvals{query}")).body.decode()
         assert [item for item in re.findall(r"/approvals/appr_\w+", page) if item in pages] == pages
-    said = words(await alan.get("/approvals"))
-    assert said.index(" 4 h ") < said.index(" 3 h ")
+    text = words(await alan.get("/approvals"))
+    assert text.index(" 4 h ") < text.index(" 3 h ")
 
 
 async def test_a_queue_longer_than_its_page_shows_the_oldest_approvals(
@@ -103,9 +103,9 @@ async def test_a_queue_longer_than_its_page_shows_the_oldest_approvals(
 ) -> None:
     page = await propose(ada)
     await operator.world.rows(_MANY)
-    listed = _LISTED.findall(await _body(alan, "/approvals"))
-    assert page not in listed  # it is the newest
-    ages = re.findall(_AGE, await _body(alan, "/approvals"))
+    paths = _LISTED.findall(await read_body(alan, "/approvals"))
+    assert page not in paths  # the original is the newest
+    ages = re.findall(_AGE, await read_body(alan, "/approvals"))
     assert len(ages) == PAGE_ROWS
     assert ages == sorted(ages)
     [oldest] = await operator.world.rows("SELECT min(proposed_at) AS at FROM proposal")
@@ -119,24 +119,24 @@ async def test_a_paginated_queue_lists_each_approval_once(
     pages = {await propose(ada), f"/approvals/{stage.known['refund']}"}
     await operator.world.rows(_MANY)
     [row] = await operator.world.rows(_COUNT, bool(query))
-    listed: list[str] = []
+    paths: list[str] = []
     sizes: list[int] = []
     path = f"/approvals{query}"
     while path:
-        body = await _body(alan, path)
-        found = _LISTED.findall(body)
-        listed += found
-        sizes.append(len(found))
-        onward = re.search(r'href="([^"]+)" rel="next"', body)
-        path = html.unescape(onward[1]) if onward else ""
-    assert len(listed) == len(set(listed)) == row["many"]
-    assert pages <= set(listed)
+        body = await read_body(alan, path)
+        page_paths = _LISTED.findall(body)
+        paths += page_paths
+        sizes.append(len(page_paths))
+        next_link = re.search(r'href="([^"]+)" rel="next"', body)
+        path = html.unescape(next_link[1]) if next_link else ""
+    assert len(paths) == len(set(paths)) == row["many"]
+    assert pages <= set(paths)
     assert set(sizes[:-1]) == {PAGE_ROWS}
-    ids = [item.rpartition("_")[2] for item in listed]
+    ids = [item.rpartition("_")[2] for item in paths]
     assert ids == sorted(ids, reverse=bool(query))
 
 
-async def _body(visitor: Visitor, path: str) -> str:
+async def read_body(visitor: Visitor, path: str) -> str:
     return (await visitor.get(path)).body.decode()
 
 
@@ -145,15 +145,15 @@ async def test_an_approver_sees_the_result_of_the_operation_once(
 ) -> None:
     page = await propose(ada)
     answer = await alan.post(f"{page}/approve", note="as planned")
-    said = words(answer)
-    assert answer.status == 200, said
-    assert "shown only once" in said
-    token = re.search(r"op_\w+", said)
+    text = words(answer)
+    assert answer.status == 200, text
+    assert "shown only once" in text
+    token = re.search(r"op_\w+", text)
     assert token is not None
     assert (await Visitor(ada.api).sign_in(token[0])).status == 303
-    again = await alan.get(page)
-    assert "Approved by Alan" in words(again)
-    assert token[0] not in again.body.decode()
+    second_view = await alan.get(page)
+    assert "Approved by Alan" in words(second_view)
+    assert token[0] not in second_view.body.decode()
     [*_, row] = await stage.world.rows(
         "SELECT who, why FROM audit WHERE action = 'approval.approve' ORDER BY id"
     )
@@ -166,12 +166,12 @@ async def test_both_reasons_are_shown_in_the_console_and_at_the_terminal(
     page = await propose(ada)
     approval_id = page.rpartition("/")[2]
     await stage.perform(Approve(approval_id=approval_id), Actor("Alan", "as planned", Role.ADMIN))
-    shown = words(await alan.get(page))
-    assert f"Requester’s reason {WHY}" in shown
-    assert "Approver’s reason as planned" in shown
-    listed = words(await alan.get("/approvals?status=APPROVED"))
-    assert f"Ada {WHY}" in listed
-    assert "Alan as planned" in listed
+    text = words(await alan.get(page))
+    assert f"Requester’s reason {WHY}" in text
+    assert "Approver’s reason as planned" in text
+    list_text = words(await alan.get("/approvals?status=APPROVED"))
+    assert f"Ada {WHY}" in list_text
+    assert "Alan as planned" in list_text
     approval = await stage.perform(ShowApproval(approval_id=approval_id))
     assert (approval.why, approval.note) == (WHY, "as planned")
     assert {"why", "note"} <= set(ListApprovals.columns)
@@ -180,27 +180,27 @@ async def test_both_reasons_are_shown_in_the_console_and_at_the_terminal(
 async def test_the_approval_of_a_refund_shows_both_reasons(alan: Visitor, stage: Stage) -> None:
     refund = str(stage.known["refund"])
     await stage.perform(ApproveRefund(refund_id=refund), Actor("Alan", "by letter", Role.FINANCE))
-    shown = words(await alan.get(f"/approvals/{refund}"))
-    assert "Requester’s reason" in shown
-    assert "Approved by Alan Approver’s reason by letter" in shown
+    text = words(await alan.get(f"/approvals/{refund}"))
+    assert "Requester’s reason" in text
+    assert "Approved by Alan Approver’s reason by letter" in text
     report = RefundReport(state=GatewayRefundState.DECLINED, detail="the card is closed")
     refund_id = ids.parse_id(ids.REFUND, refund)
     assert refund_id is not None
     async with stage.world.database.transaction() as tx:
         await settle_refund(tx, refund_id, report)
-    shown = words(await alan.get(f"/approvals/{refund}"))
-    assert "Approver’s reason by letter; the card is closed" in shown
+    text = words(await alan.get(f"/approvals/{refund}"))
+    assert "Approver’s reason by letter; the card is closed" in text
 
 
 async def test_a_requester_can_withdraw_a_proposal_but_not_approve_it(ada: Visitor) -> None:
     page = await propose(ada)
-    shown = (await ada.get(page)).body.decode()
-    assert "Withdraw" in shown
-    assert f"{page}/approve" not in shown
-    refused = await ada.post(f"{page}/approve", note="I am sure")
-    assert refused.status == 409
-    assert "an operator other than 'Ada'" in words(refused)
-    assert 'value="I am sure"' in refused.body.decode()
+    body = (await ada.get(page)).body.decode()
+    assert "Withdraw" in body
+    assert f"{page}/approve" not in body
+    response = await ada.post(f"{page}/approve", note="I am sure")
+    assert response.status == 409
+    assert "an operator other than 'Ada'" in words(response)
+    assert 'value="I am sure"' in response.body.decode()
     assert (await ada.post(f"{page}/reject", note="a mistake")).status == 200
     assert "Reason for the rejection a mistake" in words(await ada.get(page))
     assert "REJECTED" in words(await ada.get(page))
@@ -218,9 +218,9 @@ async def test_a_lower_role_sees_an_approval_but_cannot_decide(
 ) -> None:
     page = await propose(ada)
     viewer = await signed_in(operator, "vera", Role.VIEWER)
-    shown = await viewer.get(page)
-    assert "Only operators with the admin role can decide" in words(shown)
-    assert "<button>Approve" not in shown.body.decode()
+    response = await viewer.get(page)
+    assert "Only operators with the admin role can decide" in words(response)
+    assert "<button>Approve" not in response.body.decode()
     for decision in ("approve", "reject"):
         answer = await viewer.post(f"{page}/{decision}", note="all the same")
         assert answer.status == 403

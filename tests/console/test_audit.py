@@ -19,7 +19,7 @@ from tests.support.world import ACTOR, Api, World
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)"]
 
 
-async def fill(world: World, count: int) -> None:
+async def add_entries(world: World, count: int) -> None:
     """Add this many entries to the audit log."""
     await world.rows(
         "INSERT INTO audit (id, who, why, action, details) "
@@ -40,21 +40,21 @@ async def test_an_entry_shows_the_person_the_change_and_the_reason(
     actor = type(ACTOR)("test", "the law has changed")
     operation = SetTaxRate(country="TH", rate=Decimal("0.07"))
     await world.service.run_operation(operation, actor)
-    said = words(await viewer.get("/audit"))
+    text = words(await viewer.get("/audit"))
     assert (
-        "test Set tax rate tax.set – the law has changed Country, Rate Country TH Rate 0.07" in said
+        "test Set tax rate tax.set – the law has changed Country, Rate Country TH Rate 0.07" in text
     )
 
 
 async def test_filters_are_in_the_url_and_stay_in_the_form(viewer: Visitor, world: World) -> None:
-    await fill(world, 3)
+    await add_entries(world, 3)
     await world.perform(AddRestriction(type="CRYPTO", country="CU"))  # type: ignore[arg-type]
     assert "Add restriction" not in words(await viewer.get("/audit?of=tax"))
     assert "Add restriction" in words(await viewer.get("/audit?of=restriction.add"))
     page = await viewer.get("/audit?who=robot&since=2020-01-01T00:00&until=2999-01-01T00:00:00")
-    said, body = words(page), page.body.decode()
-    assert said.count("number ") == 3
-    assert "Add restriction" not in said.partition("Merchant Reason")[2]
+    text, body = words(page), page.body.decode()
+    assert text.count("number ") == 3
+    assert "Add restriction" not in text.partition("Merchant Reason")[2]
     assert 'name="who" value="robot"' in body
     assert 'name="since" value="2020-01-01T00:00"' in body
     assert "/audit/export.csv?who=robot&amp;since=2020-01-01T00%3A00" in body
@@ -63,14 +63,14 @@ async def test_filters_are_in_the_url_and_stay_in_the_form(viewer: Visitor, worl
 
 
 async def test_the_audit_log_is_paginated_newest_first(viewer: Visitor, world: World) -> None:
-    await fill(world, 120)
-    path, seen = "/audit?who=robot", list[str]()
+    await add_entries(world, 120)
+    path, numbers = "/audit?who=robot", list[str]()
     for _ in range(3):
         page = (await viewer.get(path)).body.decode()
-        seen += re.findall(r">number (\d+)<", page)
-        older = re.search(r'href="([^"]+)" rel="next"', page)
-        path = html.unescape(older[1]) if older else ""
-    assert seen == [str(number) for number in range(120, 0, -1)]
+        numbers += re.findall(r">number (\d+)<", page)
+        next_link = re.search(r'href="([^"]+)" rel="next"', page)
+        path = html.unescape(next_link[1]) if next_link else ""
+    assert numbers == [str(number) for number in range(120, 0, -1)]
     assert path == ""
 
 
@@ -87,7 +87,7 @@ async def test_an_invalid_filter_is_refused_with_an_error_page(viewer: Visitor, 
 async def test_an_export_contains_all_entries_that_match_its_filters(
     viewer: Visitor, world: World
 ) -> None:
-    await fill(world, 1203)
+    await add_entries(world, 1203)
     answer = await viewer.get("/audit/export.jsonl?who=robot")
     assert answer.headers["Content-Disposition"] == 'attachment; filename="audit.jsonl"'
     entries = [json.loads(line) for line in answer.body.splitlines()]

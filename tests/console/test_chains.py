@@ -1,4 +1,4 @@
-"""Chains in the console: endpoints, a halt with its runbook and its resumption, and roles."""
+"""Chains in the console: endpoints, halted chains, runbooks and roles."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -76,7 +76,7 @@ def test_the_runbook_contains_the_sections_that_the_page_shows(heading: str) -> 
 
 
 class TestEndpoints:
-    """With endpoints of a chain in the settings."""
+    """Endpoints of a chain are configured."""
 
     @pytest.fixture
     def nodes(self) -> list[Node]:

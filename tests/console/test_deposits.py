@@ -1,4 +1,4 @@
-"""Deposits in the console: a payment's address, transfers and sweeps, and a chain's sweeps."""
+"""Deposits in the console: the pages of payments, chains and refunds."""
 
 from collections.abc import AsyncIterator
 
@@ -94,7 +94,7 @@ async def test_a_payment_shows_its_address_its_transfers_and_the_remainder(
     payment, session = await bill(world, method)
     address = address_of(session)
     first = await record_deposit(world, session.id, TOTAL // 2)
-    other = await record_deposit(world, session.id, 7, CONTRACT)
+    unsupported = await record_deposit(world, session.id, 7, CONTRACT)
     pending = PendingDeposit(session.id, make_transfer(address, TOTAL // 4))
     async with world.database.transaction() as tx:
         await pending_deposits_store.replace_pending(tx, "native", (0, 9), [address], [pending])
@@ -105,12 +105,12 @@ async def test_a_payment_shows_its_address_its_transfers_and_the_remainder(
     assert "Received 12.75 of 25.5 USDT, 6.375 USDT pending" in page
     assert "Remaining 6.375 USDT" in page
     assert f"final 0x{first.tx_hash.hex()}" in page
-    assert f"7 {CONTRACT} final mismatch 0x{other.tx_hash.hex()}" in page
+    assert f"7 {CONTRACT} final mismatch 0x{unsupported.tx_hash.hex()}" in page
     assert f"pending 0x{pending.log.tx_hash.hex()}" in page
     await record_deposit(world, session.id, TOTAL // 2)
     page = words(await visitor.get(path))
     assert f"counted 0x{first.tx_hash.hex()}" in page
-    assert f"final mismatch 0x{other.tx_hash.hex()}" not in page  # a case counts it
+    assert f"final mismatch 0x{unsupported.tx_hash.hex()}" not in page  # it has a case
     assert "not credited" in page
 
 
@@ -128,12 +128,12 @@ async def test_a_sweep_shows_its_state_failures_and_transaction(
         return transfer["sweep"], transfer["sweep_tx_hash"], transfer["sweep_failures"]
 
     assert await sweeps() == ("unswept", None, 0)
-    failed, claimed = bytes(31) + b"\1", bytes(31) + b"\2"
-    await world.rows(_BATCH, log.tx_hash, failed, "mined")
-    await world.rows(_SWEEP, log.tx_hash, False, failed)
+    failed_tx_hash, claimed_tx_hash = bytes(31) + b"\1", bytes(31) + b"\2"
+    await world.rows(_BATCH, log.tx_hash, failed_tx_hash, "mined")
+    await world.rows(_SWEEP, log.tx_hash, False, failed_tx_hash)
     assert await sweeps() == ("unswept", None, 1)
-    await world.rows(_BATCH, log.tx_hash, claimed, None)
-    assert await sweeps() == ("claimed", f"0x{claimed.hex()}", 1)
+    await world.rows(_BATCH, log.tx_hash, claimed_tx_hash, None)
+    assert await sweeps() == ("claimed", f"0x{claimed_tx_hash.hex()}", 1)
     await world.rows(_SWEEP, log.tx_hash, True, bytes.fromhex(SWEEP[2:]))
     assert await sweeps() == ("swept", SWEEP, 1)
     visitor = await signed_in(operator, role=Role.VIEWER)

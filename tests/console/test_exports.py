@@ -1,4 +1,4 @@
-"""Every list can be exported completely with its filters, and the export is audited."""
+"""Every list can be exported with its filters, and every export is audited."""
 
 import csv
 import json
@@ -29,12 +29,12 @@ async def viewer(operator: Api) -> Visitor:
     return await signed_in(operator, role=Role.VIEWER)
 
 
-def lines(answer: Answer) -> list[dict[str, str]]:
+def parse_csv(answer: Answer) -> list[dict[str, str]]:
     assert answer.status == 200, answer.body
     return list(csv.DictReader(StringIO(answer.body.decode(), newline="")))
 
 
-async def exported(world: World) -> list[dict[str, Any]]:
+async def list_export_entries(world: World) -> list[dict[str, Any]]:
     """Return the audit log's entries about exports."""
     rows = await world.rows(
         "SELECT who, merchant_id, details FROM audit WHERE action = 'list.export' ORDER BY id"
@@ -52,12 +52,12 @@ async def test_every_list_is_exported_with_all_its_columns(
     assert f'href="{path}/export.csv"' in (await viewer.get(path)).body.decode()
     answer = await viewer.get(f"{path}/export.csv")
     assert f'filename="{name}.csv"' in answer.headers["Content-Disposition"]
-    found = lines(answer)
-    assert found
-    assert set(found[0]) == set(EXPORTED_LISTS[name].columns)
-    as_json = await viewer.get(f"{path}/export.jsonl")
-    assert [json.loads(line) for line in as_json.body.splitlines()]
-    [first, _] = await exported(operator.world)
+    rows = parse_csv(answer)
+    assert rows
+    assert set(rows[0]) == set(EXPORTED_LISTS[name].columns)
+    json_export = await viewer.get(f"{path}/export.jsonl")
+    assert [json.loads(line) for line in json_export.body.splitlines()]
+    [first, _] = await list_export_entries(operator.world)
     assert first == {
         "who": "ann",
         "merchant_id": None,
@@ -73,8 +73,8 @@ async def test_an_export_contains_all_pages_whichever_page_is_open(
     page = (await viewer.get("/cases?status=ALL&order=oldest&after=case_" + "0" * 22)).body.decode()
     assert 'href="/cases/export.csv?status=ALL&amp;order=oldest"' in page
     for order in ("oldest", "newest"):
-        found = lines(await viewer.get(f"/cases/export.csv?status=ALL&order={order}"))
-        ids = [line["id"] for line in found]
+        rows = parse_csv(await viewer.get(f"/cases/export.csv?status=ALL&order={order}"))
+        ids = [line["id"] for line in rows]
         assert len(ids) == len(set(ids)) == 2 * PAGE_ROWS + 7
         assert ids == sorted(ids, reverse=order == "newest")
 
@@ -85,9 +85,9 @@ async def test_an_export_applies_the_filters_of_the_list_and_is_audited_with_the
     await world.create(payer_uid="buyer-7")
     await world.create(payer_uid="buyer-8")
     query = f"?merchant_id={world.merchant_id}&payer_uid=buyer-7&status=PENDING"
-    found = lines(await viewer.get(f"/payments/export.csv{query}"))
-    assert [line["payer_uid"] for line in found] == ["buyer-7"]
-    [entry] = await exported(world)
+    rows = parse_csv(await viewer.get(f"/payments/export.csv{query}"))
+    assert [line["payer_uid"] for line in rows] == ["buyer-7"]
+    [entry] = await list_export_entries(world)
     assert entry["merchant_id"] == world.merchant_id
     assert entry["details"]["filters"] == {
         "merchant_id": world.merchant_id,
@@ -106,9 +106,9 @@ async def test_an_export_with_an_invalid_filter_is_refused_and_not_audited(
     ):
         assert (await viewer.get(path)).status in {400, 404}, path
     assert (await viewer.get("/cases/export.pdf")).status == 404
-    assert await exported(world) == []
+    assert await list_export_entries(world) == []
     assert (await viewer.get("/cases/export.csv?kind=DISPUTE")).status == 200
-    assert [entry["details"]["filters"] for entry in await exported(world)] == [
+    assert [entry["details"]["filters"] for entry in await list_export_entries(world)] == [
         {"kind": "DISPUTE", "status": "OPEN"}
     ]
 
@@ -120,14 +120,14 @@ async def test_an_export_that_reads_too_many_payments_stops_and_is_marked_incomp
         await world.create()
     monkeypatch.setattr(exports, "_PAYMENT_READS_MAX", 2)
     monkeypatch.setattr(exports, "PAGE_ROWS", 1)
-    found = lines(await viewer.get("/payments/export.csv"))
-    assert len(found) == 3
-    assert found[-1]["id"].startswith("INCOMPLETE: this export stopped here, because too many")
+    rows = parse_csv(await viewer.get("/payments/export.csv"))
+    assert len(rows) == 3
+    assert rows[-1]["id"].startswith("INCOMPLETE: this export stopped here, because too many")
 
 
 async def test_an_export_of_the_audit_log_is_audited(world: World, viewer: Visitor) -> None:
     await viewer.get("/audit/export.csv?of=tax")
-    [entry] = await exported(world)
+    [entry] = await list_export_entries(world)
     assert entry["details"] == {"list": "audit", "format": "csv", "filters": {"of": "tax"}}
 
 
@@ -138,4 +138,4 @@ async def test_an_export_without_a_session_redirects_to_the_sign_in(
     for path in LIST_PATHS.values():
         answer = await stranger.get(f"{path}/export.csv")
         assert (answer.status, answer.headers["Location"].partition("?")[0]) == (303, "/sign-in")
-    assert await exported(world) == []
+    assert await list_export_entries(world) == []

@@ -1,4 +1,4 @@
-"""The console's forms are accepted only from a page of the same session and origin."""
+"""A form is accepted only if it comes from a page of the same session and origin."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 
-OTHERS = "https://evil.example"
+FOREIGN_ORIGIN = "https://evil.example"
 
 
 async def test_a_form_with_the_token_of_its_session_is_accepted(operator: Api) -> None:
@@ -33,7 +33,7 @@ async def test_a_form_with_the_token_of_another_session_is_refused(operator: Api
     assert (await ann.get("/sessions")).status == 200
 
 
-@pytest.mark.parametrize("origin", [OTHERS, "null", "", "http://127.0.0.1:1", None])
+@pytest.mark.parametrize("origin", [FOREIGN_ORIGIN, "null", "", "http://127.0.0.1:1", None])
 async def test_a_form_from_another_origin_is_refused(operator: Api, origin: str | None) -> None:
     visitor = await signed_in(operator)
     headers = {} if origin is None else {"Origin": origin}
@@ -90,7 +90,7 @@ async def test_a_link_from_another_site_is_opened_through_our_own_page(operator:
 
 async def test_a_link_from_another_site_does_not_end_a_session(operator: Api) -> None:
     visitor = await signed_in(operator)
-    # Browsers keep a strict cookie back there, and would obey an answer that deletes it.
+    # A browser does not send the strict cookie, but would apply a response that deletes it.
     answer = await Visitor(operator).get("/operations", Sec_Fetch_Site="cross-site")
     assert answer.headers["Location"] == "/sign-in?next=%2Foperations"
     assert "Set-Cookie" not in answer.headers
@@ -126,7 +126,7 @@ async def test_every_page_has_the_security_headers(operator: Api) -> None:
 
 
 class TestBehindTls:
-    """With the address of a proxy that terminates TLS."""
+    """The console is behind a proxy that terminates TLS."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

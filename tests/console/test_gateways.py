@@ -1,4 +1,4 @@
-"""Gateways in the console: suspended and resumed accounts, outages, and roles."""
+"""Gateways in the console: enabling and disabling, errors, outages and roles."""
 
 from dataclasses import replace
 
@@ -22,8 +22,8 @@ from tests.support.world import Api, World
 WHY = "it takes money twice"
 
 
-async def _switch(visitor: Visitor, path: str, **fields: str) -> None:
-    """Make a change with its form, and confirm it if requested."""
+async def _submit_change(visitor: Visitor, path: str, **fields: str) -> None:
+    """Submit the form of an operation, and confirm it if necessary."""
     answer = await visitor.post(path, why=WHY, **fields)
     assert answer.status == 200, words(answer)
     if b'value="confirmed"' in answer.body:
@@ -37,18 +37,21 @@ async def test_outside_the_sandbox_a_sandbox_gateway_is_listed_only_with_account
     http = GatewayHttpClient(timeout_s=5, response_bytes_max=1_024)
     gateways = {"fake": world.gateway, "simulator": SimulatorGateway(http)}
     context = replace(world.service.operation_context, gateways=gateways)
-    outside = replace(production.operation_context, gateways=context.gateways)
-    assert "simulator" in await _listed(context)
-    assert await _listed(context) - await _listed(outside) == {"simulator"}
-    adding = AddAccount(provider="none", base_url="https://a.example", credentials={"key": "x"})
-    for place, names in ((context, "one of fake, simulator$"), (outside, "one of fake$")):
-        with pytest.raises(BadRequestError, match=names):
-            await adding.check(place)
+    outside_context = replace(production.operation_context, gateways=context.gateways)
+    assert "simulator" in await _list_providers(context)
+    assert await _list_providers(context) - await _list_providers(outside_context) == {"simulator"}
+    operation = AddAccount(provider="none", base_url="https://a.example", credentials={"key": "x"})
+    for operation_context, message in (
+        (context, "one of fake, simulator$"),
+        (outside_context, "one of fake$"),
+    ):
+        with pytest.raises(BadRequestError, match=message):
+            await operation.check(operation_context)
     await world.rows("UPDATE provider_account SET provider = 'simulator'")
-    assert "simulator" in await _listed(outside)
+    assert "simulator" in await _list_providers(outside_context)
 
 
-async def _listed(context: OperationContext) -> set[str]:
+async def _list_providers(context: OperationContext) -> set[str]:
     return {provider.name for provider in await ListProviders().read(context)}
 
 
@@ -63,11 +66,11 @@ async def test_a_provider_or_an_account_can_be_disabled_and_enabled(
     }[subject]
     off, on = f"/operations/{subject}/disable", f"/operations/{subject}/enable"
     assert f'href="{off}?{field}={value}"' in (await visitor.get("/gateways")).body.decode()
-    await _switch(visitor, off, **{field: value})
+    await _submit_change(visitor, off, **{field: value})
     page = (await visitor.get("/gateways")).body.decode()
     assert f'href="{on}?{field}={value}"' in page
     assert f'href="{off}?{field}={value}"' not in page
-    await _switch(visitor, on, **{field: value})
+    await _submit_change(visitor, on, **{field: value})
     assert f'href="{off}?{field}={value}"' in (await visitor.get("/gateways")).body.decode()
     entries = await world.rows("SELECT action, who, why FROM audit WHERE action LIKE $1", "%able")
     assert [tuple(row.values()) for row in entries] == [
@@ -115,10 +118,10 @@ async def test_recent_errors_link_to_their_payment(operator: Api, world: World) 
     await log.flush()
     answer = await visitor.get("/gateways")
     assert "close_session unknown no answer <in> 15 s 0 ms" in words(answer)
-    name = ids.format_id(ids.PAYMENT, payment.id)
-    assert f'<a href="/payments/{name}">{name}</a>'.encode() in answer.body
-    story = words(await visitor.get(f"/payments/{name}"))
-    assert "no answer <in> 15 s" in story
+    path = f"/payments/{ids.format_id(ids.PAYMENT, payment.id)}"
+    assert f'<a href="{path}">{path.rpartition("/")[2]}</a>'.encode() in answer.body
+    timeline = words(await visitor.get(path))
+    assert "no answer <in> 15 s" in timeline
 
 
 async def test_an_outage_shows_its_start_and_its_cause(operator: Api, world: World) -> None:

@@ -1,4 +1,4 @@
-"""The console's responses are not cached, not framed, and run only our scripts."""
+"""The headers of the console forbid caching, framing and foreign scripts."""
 
 import pytest
 from starlette.routing import Route
@@ -10,7 +10,7 @@ from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
 _ROUTES = [route for route in CONSOLE_ROUTES if isinstance(route, Route)]
-_OPEN = "/static/"  # files that are the same for all, kept for ever
+_OPEN = "/static/"  # public files that can be cached
 _STREAM = "/today/events"
 
 
@@ -19,9 +19,9 @@ def operated(production: Service) -> Service:
     return production
 
 
-def _paths(stage: Stage) -> dict[str, str]:
-    """Return a URL of each readable route."""
-    known = {
+def _list_paths(stage: Stage) -> dict[str, str]:
+    """Return a URL for each route with GET."""
+    ids = {
         "payment_id": stage.known["payment"],
         "case_id": stage.known["case"],
         "refund_id": stage.known["refund"],
@@ -33,7 +33,7 @@ def _paths(stage: Stage) -> dict[str, str]:
         "verb": "list",
     }
     return {
-        route.path: route.path.format_map(known)
+        route.path: route.path.format_map(ids)
         for route in _ROUTES
         if "GET" in (route.methods or ()) and not route.path.startswith(_OPEN)
     }
@@ -44,30 +44,30 @@ async def test_responses_cannot_be_cached_or_framed_and_run_only_our_scripts(
 ) -> None:
     visitor, stranger = Visitor(operator), Visitor(operator)
     await visitor.sign_in(stage.tokens["Ada"])
-    paths = _paths(stage)
+    paths = _list_paths(stage)
     assert len(paths) > 20
-    lacks: dict[str, list[str]] = {}
+    problems: dict[str, list[str]] = {}
     for route, path in paths.items():
         answers = [await stranger.get(path)]
         if route != _STREAM:
             answers.append(await visitor.get(path))
         for answer in answers:
-            if found := _lacking(answer):
-                lacks[f"{route} {answer.status}"] = found
-    assert lacks == {}
+            if missing := _find_missing_headers(answer):
+                problems[f"{route} {answer.status}"] = missing
+    assert problems == {}
 
 
-def _lacking(answer: Answer) -> list[str]:
+def _find_missing_headers(answer: Answer) -> list[str]:
     headers = answer.headers
-    found = [] if headers.getall("Cache-Control", []) == ["no-store"] else ["Cache-Control"]
+    problems = [] if headers.getall("Cache-Control", []) == ["no-store"] else ["Cache-Control"]
     if headers.get("Content-Type", "").startswith("text/html"):
         policy = headers.get("Content-Security-Policy", "")
-        found += [
-            wanted
-            for wanted in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'")
-            if wanted not in policy
+        problems += [
+            directive
+            for directive in ("default-src 'none'", "frame-ancestors 'none'", "base-uri 'none'")
+            if directive not in policy
         ]
-        found += [word for word in ("unsafe", "*") if word in policy]
-    found += [] if headers.get("X-Content-Type-Options") == "nosniff" else ["nosniff"]
-    found += [] if headers.get("Referrer-Policy") == "same-origin" else ["Referrer-Policy"]
-    return found
+        problems += [word for word in ("unsafe", "*") if word in policy]
+    problems += [] if headers.get("X-Content-Type-Options") == "nosniff" else ["nosniff"]
+    problems += [] if headers.get("Referrer-Policy") == "same-origin" else ["Referrer-Policy"]
+    return problems

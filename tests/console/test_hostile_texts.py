@@ -1,7 +1,7 @@
 """Texts of buyers, merchants, gateways and operators are never interpreted as markup.
 
-All texts in the database are made hostile if their constraints allow it. Every page of the console,
-the portal and the checkout is then parsed as a browser parses it.
+The test replaces all texts in the database with hostile texts if their constraints allow it. Then
+it parses every page of the console, the portal and the checkout like a browser.
 """
 
 import json
@@ -19,7 +19,7 @@ from payintent.payment_links.model import PaymentLink
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.console.test_operations import is_read, page_of, typed
+from tests.console.test_operations import is_read, make_form, page_of
 from tests.console.visitor import Visitor, without_breaks
 from tests.payment_links.linking import make_link
 from tests.portal.person import Person, member
@@ -29,7 +29,7 @@ from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
 
-#: What people, buyers, merchants and gateways write, which some page must have shown.
+#: Columns with texts of people and gateways that must appear on at least one page.
 SHOWN = {
     *("payment.payer_uid", "payment.metadata", "session.label", "session.reference"),
     *("payment_method.label", "capture.reference", "gateway_call.detail", "gateway_outage.detail"),
@@ -82,12 +82,12 @@ _ROWS = (
     ON CONFLICT (chain) DO UPDATE SET halted = 'x'
     """,
 )
-#: What a gateway says is the buyer's next step.
-_STEPS = "UPDATE session SET next_action = $1::jsonb WHERE next_action IS NOT NULL"
-_TYPED = urlencode({"q": MARKUP, "who": MARKUP, "payer_uid": MARKUP, "next": ADDRESS})
+#: The buyer's next step, as reported by a gateway.
+_SET_NEXT_ACTIONS = "UPDATE session SET next_action = $1::jsonb WHERE next_action IS NOT NULL"
+_QUERY = urlencode({"q": MARKUP, "who": MARKUP, "payer_uid": MARKUP, "next": ADDRESS})
 _NO_PAGES = ("/static/", "/merchant/static/", "/today/events", "/sign-in/oidc", "/audit/export")
 
-#: An account whose address was changed past the service: its credentials do not open any more.
+#: The test changed the URL of this account, and its credentials can no longer be decrypted.
 _UNREADABLE = {"/operations/account/check?account_id=2"}
 
 
@@ -105,37 +105,39 @@ async def test_user_texts_never_become_markup_scripts_or_links(
     people = {role: await member(api, role) for role in MemberRole}
     for rows in _ROWS:
         await stage.world.rows(rows, *([stage.world.account_id] if "$1" in rows else []))
-    await stage.world.rows(_STEPS, json.dumps({"type": "redirect", "redirect": {"url": text}}))
+    await stage.world.rows(
+        _SET_NEXT_ACTIONS, json.dumps({"type": "redirect", "redirect": {"url": text}})
+    )
     link = await make_link(stage.world, description="A day by the sea")
-    filled = await make_hostile(settings.database_url, text)
-    assert filled >= SHOWN
+    changed_columns = await make_hostile(settings.database_url, text)
+    assert changed_columns >= SHOWN
     pages: dict[str, Answer] = {}
-    for address in [*_console_addresses(stage), *_operation_addresses(stage, text)]:
+    for address in [*_list_console_addresses(stage), *_list_operation_addresses(stage, text)]:
         pages[address] = await ada.get(address)
     for role, person in people.items():
-        shown = await _portal_pages(person, stage, link)
-        pages |= {f"{role} {address}": page for address, page in shown.items()}
-    pages |= await _checkout_pages(api)
+        portal_pages = await _open_portal_pages(person, stage, link)
+        pages |= {f"{role} {address}": page for address, page in portal_pages.items()}
+    pages |= await _open_checkout_pages(api)
     pages["link"] = await api.send("GET", f"/c/link/{link.token}")
     pages = {
         address: page
         for address, page in pages.items()
         if page.headers.get("Content-Type", "text/html").startswith("text/html")
     }
-    wrong = {
+    problems = {
         address: find_harm(page.body.decode()) or page.status
         for address, page in pages.items()
         if (page.status >= 500 and address not in _UNREADABLE) or find_harm(page.body.decode())
     }
-    assert wrong == {}
-    seen = set[str]().union(
+    assert problems == {}
+    shown_columns = set[str]().union(
         *(columns_on(without_breaks(page.body.decode())) for page in pages.values())
     )
-    assert SHOWN - seen == set()
+    assert SHOWN - shown_columns == set()
 
 
-def _console_addresses(stage: Stage) -> list[str]:
-    known = {
+def _list_console_addresses(stage: Stage) -> list[str]:
+    ids = {
         "payment_id": stage.known["payment"],
         "case_id": stage.known["case"],
         "refund_id": stage.known["refund"],
@@ -144,19 +146,19 @@ def _console_addresses(stage: Stage) -> list[str]:
         "approval_id": stage.known["approval"],
     }
     return [
-        route.path.format_map(known) + query
+        route.path.format_map(ids) + query
         for route in CONSOLE_ROUTES
         if isinstance(route, Route) and "GET" in (route.methods or ())
         if not route.path.startswith(_NO_PAGES) and "{verb}" not in route.path
         if "{extension}" not in route.path
-        for query in ("", "?status=ALL", f"?{_TYPED}")
+        for query in ("", "?status=ALL", f"?{_QUERY}")
     ]
 
 
-def _operation_addresses(stage: Stage, text: str) -> list[str]:
-    """Return each operation's page: the result of a read, or a form with hostile values."""
+def _list_operation_addresses(stage: Stage, text: str) -> list[str]:
+    """Return the URLs of all operations: results of reads, and forms with hostile values."""
     reads = [
-        f"{page_of(action)}?{urlencode(typed(stage.fields(action)))}"
+        f"{page_of(action)}?{urlencode(make_form(stage.fields(action)))}"
         for action in OPERATIONS
         if is_read(action)
     ]
@@ -167,8 +169,8 @@ def _operation_addresses(stage: Stage, text: str) -> list[str]:
     return reads + forms
 
 
-async def _portal_pages(person: Person, stage: Stage, link: PaymentLink) -> dict[str, Answer]:
-    known = {
+async def _open_portal_pages(person: Person, stage: Stage, link: PaymentLink) -> dict[str, Answer]:
+    ids = {
         "link_id": format_id(PAYMENT_LINK, link.id),
         "payment_id": stage.known["payment"],
         "event_id": stage.known["event"],
@@ -176,16 +178,16 @@ async def _portal_pages(person: Person, stage: Stage, link: PaymentLink) -> dict
         "token": quote(MARKUP, safe=""),
     }
     return {
-        f"{route.path}{query}": await person.get(route.path.format_map(known) + query)
+        f"{route.path}{query}": await person.get(route.path.format_map(ids) + query)
         for route in PORTAL_ROUTES
         if isinstance(route, Route) and "GET" in (route.methods or ())
         if not route.path.startswith(_NO_PAGES) and not route.path.endswith((".csv", ".pdf"))
-        for query in ("", f"?{_TYPED}")
+        for query in ("", f"?{_QUERY}")
     }
 
 
-async def _checkout_pages(api: Api) -> dict[str, Answer]:
-    """Open the checkout of every payment, in any state."""
+async def _open_checkout_pages(api: Api) -> dict[str, Answer]:
+    """Open the checkout of every payment."""
     rows = await api.world.rows("SELECT checkout_id FROM payment")
     paths = [
         f"/c/{row['checkout_id']}{rest}"

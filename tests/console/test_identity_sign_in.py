@@ -1,4 +1,4 @@
-"""Sign-in to the console with OpenID Connect, at a provider that may return false data."""
+"""Sign-in to the console with OpenID Connect, even if the provider returns false data."""
 
 import json
 import time
@@ -39,8 +39,8 @@ ROLES = "payments-admins=admin,payments-finance=finance,staff=viewer"
 
 @pytest.fixture
 async def provider() -> AsyncIterator[IdentityProvider]:
-    async with identity_provider() as one:
-        yield one
+    async with identity_provider() as oidc_provider:
+        yield oidc_provider
 
 
 @pytest.fixture
@@ -55,31 +55,33 @@ def settings(settings: Settings, provider: IdentityProvider) -> Settings:
     )
 
 
-async def _back(visitor: Visitor, page: str = "/") -> str:
-    """Go to the provider; return the URL to which it redirects the browser."""
-    begun = await visitor.get(f"/sign-in/oidc?next={page}")
-    assert begun.status == 303, words(begun)
-    async with visitor.api._client.get(begun.headers["Location"], allow_redirects=False) as sent:
-        assert sent.status == 303
-        return sent.headers["Location"].removeprefix(visitor.api.base)
+async def _get_callback_path(visitor: Visitor, page: str = "/") -> str:
+    """Start a sign-in at the provider; return the path of the callback."""
+    response = await visitor.get(f"/sign-in/oidc?next={page}")
+    assert response.status == 303, words(response)
+    async with visitor.api._client.get(
+        response.headers["Location"], allow_redirects=False
+    ) as redirect:
+        assert redirect.status == 303
+        return redirect.headers["Location"].removeprefix(visitor.api.base)
 
 
 async def _sign_in(visitor: Visitor, page: str = "/") -> Answer:
-    return await visitor.get(await _back(visitor, page))
+    return await visitor.get(await _get_callback_path(visitor, page))
 
 
-async def _signed_in(api: Api) -> Visitor:
+async def _sign_in_visitor(api: Api) -> Visitor:
     visitor = Visitor(api)
     answer = await _sign_in(visitor)
     assert answer.status == 200, words(answer)
     return visitor
 
 
-async def _is_in(visitor: Visitor) -> bool:
+async def _is_signed_in(visitor: Visitor) -> bool:
     return (await visitor.get("/sessions")).status == 200
 
 
-def _failures(reason: str) -> float:
+def _count_failures(reason: str) -> float:
     labels = {"holder": "operator", "reason": f"oidc_{reason}"}
     return REGISTRY.get_sample_value("payintent_authentication_failures_total", labels) or 0.0
 
@@ -94,63 +96,65 @@ async def test_an_operator_signs_in_with_the_role_from_the_providers_claims(
     assert 'content="0; url=/audit"' in answer.body.decode()
     assert list(visitor.cookies) == ["payintent-console"]
     assert "oidc:ada@example.com/" in words(await visitor.get("/audit"))
-    [who] = await world.perform(ListIdentities())
-    assert (who.role, who.subject) == (Role.ADMIN, "u-1")
+    [identity] = await world.perform(ListIdentities())
+    assert (identity.role, identity.subject) == (Role.ADMIN, "u-1")
     [entry] = await world.rows("SELECT * FROM audit WHERE action = 'operator.sign-in'")
-    assert entry["who"] == who.name
+    assert entry["who"] == identity.name
     assert json.loads(entry["details"])["subject"] == "u-1"
 
 
 async def test_es256_signatures_are_accepted(operator: Api, provider: IdentityProvider) -> None:
     provider.algorithm = "ES256"
-    assert await _is_in(await _signed_in(operator))
+    assert await _is_signed_in(await _sign_in_visitor(operator))
 
 
 async def test_the_session_cookie_is_strict_and_the_sign_in_cookie_is_lax(
     operator: Api,
 ) -> None:
     visitor = Visitor(operator)
-    begun = await visitor.get("/sign-in/oidc")
-    way = begun.headers["Set-Cookie"].lower()
-    assert "samesite=lax" in way
-    assert "httponly" in way
-    assert "max-age=600" in way
-    back = await visitor.get(await _back(visitor))
-    session, gone = sorted(back.headers.getall("Set-Cookie"), key=lambda one: "Max-Age=0" in one)
+    response = await visitor.get("/sign-in/oidc")
+    sign_in_cookie = response.headers["Set-Cookie"].lower()
+    assert "samesite=lax" in sign_in_cookie
+    assert "httponly" in sign_in_cookie
+    assert "max-age=600" in sign_in_cookie
+    callback_response = await visitor.get(await _get_callback_path(visitor))
+    session, deleted = sorted(
+        callback_response.headers.getall("Set-Cookie"), key=lambda cookie: "Max-Age=0" in cookie
+    )
     assert "samesite=strict" in session.lower()
     assert "httponly" in session.lower()
-    assert gone.startswith("payintent-console-sign-in=")
+    assert deleted.startswith("payintent-console-sign-in=")
 
 
-def _set(name: str, value: Any) -> dict[str, Any]:
-    def lie(claims: dict[str, Any]) -> None:
+def _claim(name: str, value: Any) -> dict[str, Any]:
+    def change(claims: dict[str, Any]) -> None:
         claims[name] = value(claims) if callable(value) else value
         if claims[name] is None:
             del claims[name]
 
-    return {"lie": lie}
+    return {"lie": change}
 
 
-LIES: list[tuple[str, dict[str, Any]]] = [
-    ("nonce", _set("nonce", "another")),
-    ("nonce", _set("nonce", None)),
-    ("nonce", _set("nonce", 7)),
-    ("audience", _set("aud", "another-client")),
-    ("audience", _set("aud", None)),
-    ("audience", _set("aud", [CLIENT_ID, "another-client"])),
-    ("audience", _set("azp", "another-client")),
-    ("issuer", _set("iss", "https://login.example.com")),
-    ("issuer", _set("iss", lambda claims: claims["iss"] + "/")),
+FALSE_RESPONSES: list[tuple[str, dict[str, Any]]] = [
+    ("nonce", _claim("nonce", "another")),
+    ("nonce", _claim("nonce", None)),
+    ("nonce", _claim("nonce", 7)),
+    ("audience", _claim("aud", "another-client")),
+    ("audience", _claim("aud", None)),
+    ("audience", _claim("aud", [CLIENT_ID, "another-client"])),
+    ("audience", _claim("azp", "another-client")),
+    ("issuer", _claim("iss", "https://login.example.com")),
+    ("issuer", _claim("iss", lambda claims: claims["iss"] + "/")),
     ("issuer", {"answer": {"iss": "https://login.example.com"}}),
-    ("expired", _set("exp", lambda _: time.time() - 90)),
-    ("time", _set("exp", None)),
-    ("time", _set("exp", "2099")),
-    ("time", _set("iat", None)),
-    ("time", _set("iat", lambda _: time.time() + 300)),
-    ("time", _set("nbf", lambda _: time.time() + 300)),
-    ("subject", _set("sub", None)),
-    ("subject", _set("sub", "")),
-    ("subject", _set("sub", "x" * 256)),
+    ("expired", _claim("exp", lambda _: time.time() - 90)),
+    ("time", _claim("exp", None)),
+    ("time", _claim("exp", "2099")),
+    ("time", _claim("iat", None)),
+    ("time", _claim("iat", lambda _: time.time() + 300)),
+    ("time", _claim("nbf", lambda _: time.time() + 300)),
+    ("subject", _claim("sub", None)),
+    ("subject", _claim("sub", "")),
+    ("subject", _claim("sub", "x" * 256)),
     ("algorithm", {"algorithm": "none"}),
     ("algorithm", {"algorithm": "HS256"}),
     ("algorithm", {"head": {"alg": "RS512"}}),
@@ -168,9 +172,9 @@ LIES: list[tuple[str, dict[str, Any]]] = [
     ("key", {"bits": 2040}),
     ("key", {"bits": 2047}),
     ("key", {"bits": 1024, "zeros": 256}),
-    ("no_role", _set("groups", None)),
-    ("no_role", _set("groups", ["somebody", 7, None])),
-    ("no_role", _set("groups", {"payments-admins": True})),
+    ("no_role", _claim("groups", None)),
+    ("no_role", _claim("groups", ["somebody", 7, None])),
+    ("no_role", _claim("groups", {"payments-admins": True})),
     ("declined", {"answer": {"error": "access_denied", "error_description": "<b>no</b>"}}),
     ("code", {"answer": {"code": "another"}}),
     ("code", {"answer": {"code": ""}}),
@@ -180,85 +184,91 @@ LIES: list[tuple[str, dict[str, Any]]] = [
 ]
 
 
-@pytest.mark.parametrize(("reason", "lie"), LIES, ids=[f"{n} {r}" for n, (r, _) in enumerate(LIES)])
+@pytest.mark.parametrize(
+    ("reason", "changes"),
+    FALSE_RESPONSES,
+    ids=[f"{n} {r}" for n, (r, _) in enumerate(FALSE_RESPONSES)],
+)
 async def test_a_false_response_is_rejected_and_counted(
     operator: Api,
     world: World,
     provider: IdentityProvider,
     capsys: pytest.CaptureFixture[str],
     reason: str,
-    lie: dict[str, Any],
+    changes: dict[str, Any],
 ) -> None:
-    for name, value in lie.items():
+    for name, value in changes.items():
         setattr(provider, name, value)
-    before = _failures(reason)
+    before = _count_failures(reason)
     visitor = Visitor(operator)
-    back = await _back(visitor)
-    answer = await visitor.get(back)
+    callback_url = await _get_callback_path(visitor)
+    answer = await visitor.get(callback_url)
     assert answer.status == 401
     assert "<b>" not in answer.body.decode()
-    assert _failures(reason) == before + 1
+    assert _count_failures(reason) == before + 1
     assert not await world.rows("SELECT FROM console_session UNION SELECT FROM operator_identity")
     logged = capsys.readouterr().out
     assert f"reason=oidc_{reason}" in logged
-    secrets = [CLIENT_SECRET, *(item for item in query_of(back).values() if len(item) > 20)]
+    secrets = [CLIENT_SECRET, *(item for item in query_of(callback_url).values() if len(item) > 20)]
     assert not any(secret in logged for secret in secrets if secret != provider.issuer)
 
 
 async def test_a_clock_skew_of_some_seconds_is_tolerated(
     operator: Api, provider: IdentityProvider
 ) -> None:
-    def near(claims: dict[str, Any]) -> None:
+    def shift_times(claims: dict[str, Any]) -> None:
         claims |= {"exp": time.time() - 20, "iat": time.time() + 20}
 
-    provider.lie = near
-    await _signed_in(operator)
+    provider.lie = shift_times
+    await _sign_in_visitor(operator)
 
 
 async def test_a_sign_in_cannot_be_finished_in_another_browser(operator: Api) -> None:
-    back = await _back(Visitor(operator))
+    callback_url = await _get_callback_path(Visitor(operator))
     stranger = Visitor(operator)
-    assert (await stranger.get(back)).status == 401  # without a cookie
+    assert (await stranger.get(callback_url)).status == 401  # without a cookie
     await stranger.get("/sign-in/oidc")
-    assert (await stranger.get(back)).status == 401  # with one of its own
-    assert not await _is_in(stranger)
+    assert (await stranger.get(callback_url)).status == 401  # with another cookie
+    assert not await _is_signed_in(stranger)
 
 
 async def test_a_code_and_a_state_can_be_used_once(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     visitor = Visitor(operator)
-    back = await _back(visitor)
-    kept = dict(visitor.cookies)
-    assert (await visitor.get(back)).status == 200
-    assert (await Visitor(operator, dict(kept)).get(back)).status == 401  # the provider's own rule
+    callback_url = await _get_callback_path(visitor)
+    cookies = dict(visitor.cookies)
+    assert (await visitor.get(callback_url)).status == 200
+    assert (
+        await Visitor(operator, dict(cookies)).get(callback_url)
+    ).status == 401  # by the provider
     provider.accepts_codes_twice = True
     visitor = Visitor(operator)
-    back = await _back(visitor)
-    kept = dict(visitor.cookies)
-    assert (await visitor.get(back)).status == 200
-    before = _failures("replayed")
-    assert (await Visitor(operator, dict(kept)).get(back)).status == 401
-    assert _failures("replayed") == before + 1
+    callback_url = await _get_callback_path(visitor)
+    cookies = dict(visitor.cookies)
+    assert (await visitor.get(callback_url)).status == 200
+    before = _count_failures("replayed")
+    assert (await Visitor(operator, dict(cookies)).get(callback_url)).status == 401
+    assert _count_failures("replayed") == before + 1
     assert len(await world.rows("SELECT FROM console_session")) == 2
 
 
 async def test_a_sign_in_expires_after_ten_minutes(operator: Api, world: World) -> None:
     visitor = Visitor(operator)
-    back = await _back(visitor)
+    callback_url = await _get_callback_path(visitor)
     await world.move_clock(601)
-    before = _failures("state")
-    assert (await visitor.get(back)).status == 401
-    assert _failures("state") == before + 1
+    before = _count_failures("state")
+    assert (await visitor.get(callback_url)).status == 401
+    assert _count_failures("state") == before + 1
 
 
 async def test_rotated_keys_are_read_again(operator: Api, provider: IdentityProvider) -> None:
-    await _signed_in(operator)
+    await _sign_in_visitor(operator)
     provider.key = 1
-    await _signed_in(operator)
+    await _sign_in_visitor(operator)
     assert provider.asked.count("keys") == 2
     assert provider.asked.count("discovery") == 1
-    provider.head = {"kid": "unknown"}  # whoever names what is none does not have us ask for ever
+    provider.head = {"kid": "unknown"}  # unknown key ids do not cause repeated requests
     for _ in range(3):
         assert (await _sign_in(Visitor(operator))).status == 401
     assert provider.asked.count("keys") == 2
@@ -267,44 +277,44 @@ async def test_rotated_keys_are_read_again(operator: Api, provider: IdentityProv
 async def test_the_role_from_the_latest_sign_in_applies_to_all_sessions(
     operator: Api, provider: IdentityProvider
 ) -> None:
-    first = await _signed_in(operator)
+    first = await _sign_in_visitor(operator)
     provider.person |= {"groups": "payments-finance"}
-    second = await _signed_in(operator)
+    second = await _sign_in_visitor(operator)
     for visitor in (first, second):
         assert " finance " in words(await visitor.get("/sessions"))
         assert (await visitor.get("/operations/operator/issue")).status == 403
     provider.person |= {"groups": []}
     answer = await _sign_in(Visitor(operator))
     assert "does not have a role" in words(answer)
-    assert not await _is_in(first)
-    assert not await _is_in(second)
+    assert not await _is_signed_in(first)
+    assert not await _is_signed_in(second)
     provider.person |= {"groups": "staff"}
-    await _signed_in(operator)
-    assert not await _is_in(first)
+    await _sign_in_visitor(operator)
+    assert not await _is_signed_in(first)
 
 
 async def test_a_blocked_identity_is_signed_out_and_unblocking_needs_approval(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
-    visitor = await _signed_in(operator)
-    [who] = await world.perform(ListIdentities())
-    await world.perform(BlockIdentity(name=who.name))
-    assert not await _is_in(visitor)
+    visitor = await _sign_in_visitor(operator)
+    [identity] = await world.perform(ListIdentities())
+    await world.perform(BlockIdentity(name=identity.name))
+    assert not await _is_signed_in(visitor)
     assert "Your account is blocked." in words(await _sign_in(Visitor(operator)))
-    assert await UnblockIdentity(name=who.name).needs_approval(world.service.operation_context)
-    await world.perform(UnblockIdentity(name=who.name))
-    assert not await _is_in(visitor)
-    await _signed_in(operator)
-    assert not await _is_in(visitor)
+    assert await UnblockIdentity(name=identity.name).needs_approval(world.service.operation_context)
+    await world.perform(UnblockIdentity(name=identity.name))
+    assert not await _is_signed_in(visitor)
+    await _sign_in_visitor(operator)
+    assert not await _is_signed_in(visitor)
 
 
 async def test_identities_with_the_same_name_are_distinct_and_no_token_can_use_their_names(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
-    await _signed_in(operator)
+    await _sign_in_visitor(operator)
     provider.person |= {"sub": "u-2"}
-    await _signed_in(operator)
-    await _signed_in(operator)
+    await _sign_in_visitor(operator)
+    await _sign_in_visitor(operator)
     names = {item.name for item in await world.perform(ListIdentities())}
     assert len(names) == 2
     assert all(name.startswith("oidc:ada@example.com/") for name in names)
@@ -317,24 +327,24 @@ async def test_an_unverified_email_is_not_used_as_the_name(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     provider.person |= {"email_verified": False, "preferred_username": "Ada\u202e / L\n"}
-    await _signed_in(operator)
-    [who] = await world.perform(ListIdentities())
-    assert who.name.rpartition("/")[0] == "oidc:AdaL"
+    await _sign_in_visitor(operator)
+    [identity] = await world.perform(ListIdentities())
+    assert identity.name.rpartition("/")[0] == "oidc:AdaL"
 
 
 async def test_an_identity_can_approve_a_proposal_of_another_identity(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
-    ada = await _signed_in(operator)
+    ada = await _sign_in_visitor(operator)
     provider.person |= {"sub": "u-2", "email": "alan@example.com"}
-    alan = await _signed_in(operator)
+    alan = await _sign_in_visitor(operator)
     await ada.get("/operations/operator/issue")
     answer = await ada.post("/operations/operator/issue", name="Grace", role="viewer", days="90")
     assert answer.status == 202, words(answer)
     [proposal] = await world.rows("SELECT id, proposed_by FROM proposal")
     assert proposal["proposed_by"].startswith("oidc:ada@example.com/")
-    waiting = words(await ada.get("/approvals"))
-    approval_id = next(item for item in waiting.split() if item.startswith("appr_"))
+    approvals_text = words(await ada.get("/approvals"))
+    approval_id = next(item for item in approvals_text.split() if item.startswith("appr_"))
     actor = Actor(proposal["proposed_by"], "mine", Role.ADMIN, uses_http=True)
     with pytest.raises(RefusedError, match="an operator other than"):
         await world.service.submit(Approve(approval_id=approval_id), actor)
@@ -342,7 +352,7 @@ async def test_an_identity_can_approve_a_proposal_of_another_identity(
     answer = await alan.post(f"/approvals/{approval_id}/approve", note="agreed", why="agreed")
     assert "op_" in words(answer)
     provider.person |= {"groups": []}
-    await _sign_in(Visitor(operator))  # whom the provider gives no role proposes nothing any more
+    await _sign_in(Visitor(operator))  # without a role, Alan is signed out
     [row] = await world.rows("SELECT decided_by FROM proposal")
     assert row["decided_by"].startswith("oidc:alan@example.com/")
 
@@ -350,32 +360,32 @@ async def test_an_identity_can_approve_a_proposal_of_another_identity(
 async def test_an_identity_cannot_get_a_token_by_replacing_a_token(
     operator: Api, world: World
 ) -> None:
-    await _signed_in(operator)
-    [who] = await world.perform(ListIdentities())
+    await _sign_in_visitor(operator)
+    [identity] = await world.perform(ListIdentities())
     with pytest.raises(RefusedError, match="with this token"):
-        await world.service.submit(ReplaceToken(), Actor(who.name, "more", Role.ADMIN))
+        await world.service.submit(ReplaceToken(), Actor(identity.name, "more", Role.ADMIN))
 
 
 async def test_a_session_ends_after_twelve_hours(operator: Api, world: World) -> None:
-    visitor = await _signed_in(operator)
+    visitor = await _sign_in_visitor(operator)
     await world.move_clock(11 * HOURS)
-    assert await _is_in(visitor)
+    assert await _is_signed_in(visitor)
     await world.move_clock(12 * HOURS + 1)
-    assert not await _is_in(visitor)
+    assert not await _is_signed_in(visitor)
 
 
 async def test_an_identity_can_list_and_end_only_its_own_sessions(
     operator: Api, provider: IdentityProvider
 ) -> None:
-    first, second = await _signed_in(operator), await _signed_in(operator)
+    first, second = await _sign_in_visitor(operator), await _sign_in_visitor(operator)
     provider.person |= {"sub": "u-2"}
-    stranger = await _signed_in(operator)
+    stranger = await _sign_in_visitor(operator)
     session_id = second.cookies["payintent-console"].partition(".")[0]
     assert session_id in (await first.get("/sessions")).body.decode()
     assert session_id not in (await stranger.get("/sessions")).body.decode()
     assert (await stranger.post(f"/sessions/{session_id}/end")).status == 404
     assert (await first.post(f"/sessions/{session_id}/end")).status == 303
-    assert not await _is_in(second)
+    assert not await _is_signed_in(second)
 
 
 UNUSABLE: list[dict[str, Any]] = [
@@ -397,11 +407,11 @@ async def test_a_provider_with_invalid_metadata_is_not_used(
     assert answer.status == 503
     assert "the identity provider cannot be used" in words(answer)
     assert (await Visitor(operator).get("/sign-in/oidc")).status == 503
-    assert provider.asked == ["discovery"]  # a failure is not asked about by everybody
+    assert provider.asked == ["discovery"]  # the failure is cached
 
 
 class TestWithoutProvider:
-    """An installation without an issuer."""
+    """No issuer is configured."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
@@ -414,7 +424,7 @@ class TestWithoutProvider:
 
 
 class TestSlowedDown:
-    """With a limit of failed authentications, which tests normally do not have."""
+    """The limit of failed authentications is low."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

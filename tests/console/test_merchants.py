@@ -18,7 +18,7 @@ _STEP = re.compile(r'<li class="(done|open)">\s*<p><strong>([^<]+)</strong>')
 _FORM = re.compile(r'href="(/operations/[^"?]+)')
 
 
-def steps(answer: Answer) -> dict[str, bool]:
+def read_steps(answer: Answer) -> dict[str, bool]:
     return {name: state == "done" for state, name in _STEP.findall(answer.body.decode())}
 
 
@@ -44,23 +44,23 @@ async def test_a_merchants_page_does_not_show_its_secrets(operator: Api, world: 
     page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
     assert world.api_key not in page
     assert world.callback_secret not in page
-    assert world.api_key.split("_")[2] in page  # the part that may be known
+    assert world.api_key.split("_")[2] in page  # the public id of the key
 
 
 async def test_a_rotated_secret_is_shown_as_signing_until_its_overlap_ends(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator)
-    other = await signed_in(operator, "bob")
+    approver = await signed_in(operator, "bob")
     fields = {"merchant_id": str(world.merchant_id), "overlap_s": "3600", "why": "yearly"}
     answer = await visitor.post("/operations/merchant/rotate-secret", **fields, step="confirmed")
-    assert answer.status == 202  # shown to the second person alone
-    found = re.search(r"appr_\w+", answer.body.decode())
-    assert found is not None
-    approved = await other.post(
-        "/operations/approval/approve", approval_id=found[0], why="agreed", step="confirmed"
+    assert answer.status == 202  # only the approver sees the secret
+    match = re.search(r"appr_\w+", answer.body.decode())
+    assert match is not None
+    response = await approver.post(
+        "/operations/approval/approve", approval_id=match[0], why="agreed", step="confirmed"
     )
-    assert "whsec_" in approved.body.decode()
+    assert "whsec_" in response.body.decode()
     path = f"/merchants/{world.merchant_id}"
     assert "still signs until" in words(await visitor.get(path))
     await world.move_clock(2 * 3600)
@@ -83,7 +83,7 @@ async def test_only_an_admin_can_change_a_merchant(operator: Api, world: World, 
 
 
 class TestOutsideTheSandbox:
-    """Outside the sandbox, a merchant accepts no payments before it is active."""
+    """Outside the sandbox, a merchant must be activated before it can accept payments."""
 
     @pytest.fixture
     def operated(self, production: Service) -> Service:
@@ -97,24 +97,24 @@ class TestOutsideTheSandbox:
         merchant_id = stage.known["merchant"]
         path = f"/merchants/{merchant_id}"
         first = await ada.get(path)
-        assert steps(first)["Accounts and methods"]
-        assert not steps(first)["Active"]
+        assert read_steps(first)["Accounts and methods"]
+        assert not read_steps(first)["Active"]
         assert "missing: the contract, the KYC file" in words(first)
-        for action, done in (
+        for action, step in (
             ("merchant.request", "Contract and KYC filed"),
             ("merchant.apply", "Market applied"),
             ("merchant.validate", "Validated"),
             ("merchant.activate", "Active"),
         ):
-            assert not steps(await ada.get(path))[done], action
+            assert not read_steps(await ada.get(path))[step], action
             form = stage.fields(action) | {"why": "ticket 7", "step": "confirmed"}
-            typed = {
+            form_fields = {
                 name: ",".join(value) if isinstance(value, list) else str(value)
                 for name, value in form.items()
             }
-            answer = await ada.post(f"/operations/{action.replace('.', '/')}", **typed)
+            answer = await ada.post(f"/operations/{action.replace('.', '/')}", **form_fields)
             assert answer.status == 200, words(answer)
-            assert steps(await ada.get(path))[done], action
+            assert read_steps(await ada.get(path))[step], action
 
     async def test_the_checklist_names_a_currency_without_a_method(
         self, operator: Api, stage: Stage
@@ -127,7 +127,7 @@ class TestOutsideTheSandbox:
         } | {"currencies": "THB,USDT", "why": "ticket 7"}
         assert (await ada.post("/operations/merchant/request", **form)).status == 200
         answer = await ada.get(f"/merchants/{stage.known['merchant']}")
-        assert not steps(answer)["Accounts and methods"]
+        assert not read_steps(answer)["Accounts and methods"]
         assert "no method accepts USDT in the requested countries" in words(answer)
 
 
@@ -136,8 +136,8 @@ async def test_a_paid_payment_completes_a_step_of_the_checklist(
 ) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     path = f"/merchants/{world.merchant_id}"
-    assert not steps(await visitor.get(path))["A payment was made"]
+    assert not read_steps(await visitor.get(path))["A payment was made"]
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference="ch_9"))
-    assert steps(await visitor.get(path))["A payment was made"]
+    assert read_steps(await visitor.get(path))["A payment was made"]

@@ -1,4 +1,4 @@
-"""Every operation has a page with a form, a dry run, a confirmation and the result."""
+"""Every operation has a page with a form, a confirmation if necessary, and its result."""
 
 import html
 import re
@@ -19,7 +19,7 @@ from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
 
-#: Operations that have no page of the console, and why; what each page changes is one of the rest.
+#: Operations without a page in the console, with the reason.
 WITHOUT_PAGE: dict[str, str] = {}
 WHY = "by its page"
 _HIDDEN = re.compile(r'<input type="hidden" name="([^"]+)" value="([^"]*)">')
@@ -45,10 +45,10 @@ def is_read(action: str) -> bool:
     return issubclass(OPERATIONS[action], ReadOperation)
 
 
-def typed(given: dict[str, Any]) -> dict[str, str]:
-    """Enter an operation's fields in its form."""
+def make_form(arguments: dict[str, Any]) -> dict[str, str]:
+    """Convert the arguments of an operation to the fields of its form."""
     form: dict[str, str] = {}
-    for name, value in given.items():
+    for name, value in arguments.items():
         if isinstance(value, dict):
             for number, (key, item) in enumerate(value.items()):
                 form |= {f"{name}.name.{number}": key, f"{name}.value.{number}": item}
@@ -61,21 +61,21 @@ def typed(given: dict[str, Any]) -> dict[str, str]:
     return form
 
 
-async def run(visitor: Visitor, action: str, form: dict[str, str]) -> Answer:
-    """Run an operation on its page, and confirm it if requested."""
+async def run_on_page(visitor: Visitor, action: str, form: dict[str, str]) -> Answer:
+    """Run an operation on its page, and confirm it if necessary."""
     path = page_of(action)
     if is_read(action):
         query = "&".join(f"{name}={quote(value)}" for name, value in form.items())
         return await visitor.get(f"{path}?{query}")
     answer = await visitor.post(path, **({"why": WHY} | form))
     if OPERATIONS[action].is_destructive and answer.status == 200:
-        again = {name: html.unescape(value) for name, value in _hidden(answer)}
+        confirmation = {name: html.unescape(value) for name, value in _find_hidden_fields(answer)}
         assert b"Review changes" in answer.body
-        answer = await visitor.post(path, **again, step="confirmed")
+        answer = await visitor.post(path, **confirmation, step="confirmed")
     return answer
 
 
-def _hidden(answer: Answer) -> list[tuple[str, str]]:
+def _find_hidden_fields(answer: Answer) -> list[tuple[str, str]]:
     return _HIDDEN.findall(answer.body.decode().partition("<main")[2])
 
 
@@ -85,14 +85,14 @@ async def test_every_operation_can_be_run_on_its_page(
     alan = Visitor(operator)
     await alan.sign_in(stage.tokens["Alan"])
     for action in EXAMPLES:
-        answer = await run(ada, action, typed(stage.fields(action)))
+        answer = await run_on_page(ada, action, make_form(stage.fields(action)))
         assert answer.status == (202 if action in TWO_OVER_HTTP else 200), (action, words(answer))
         assert SECRET not in answer.body.decode(), action
         if answer.status == 202:
-            found = re.search(r"/approvals/(appr_\w+)", answer.body.decode())
-            assert found is not None, action
-            approved = await run(alan, "approval.approve", {"approval_id": found[1]})
-            assert approved.status == 200, (action, words(approved))
+            match = re.search(r"/approvals/(appr_\w+)", answer.body.decode())
+            assert match is not None, action
+            approval = await run_on_page(alan, "approval.approve", {"approval_id": match[1]})
+            assert approval.status == 200, (action, words(approval))
         if action == "operator.replace":
             token = re.search(r"op_\w+", words(answer))
             assert token is not None
@@ -110,16 +110,18 @@ async def test_every_operation_can_be_run_on_its_page(
 
 async def test_every_operation_is_listed_with_its_page(operator: Api) -> None:
     visitor = await signed_in(operator)
-    listed = set(re.findall(r'href="(/operations/[^"?]+)"', await _body(visitor, "/operations")))
-    assert listed == {page_of(action) for action in OPERATIONS} - {
+    paths = set(
+        re.findall(r'href="(/operations/[^"?]+)"', await _read_body(visitor, "/operations"))
+    )
+    assert paths == {page_of(action) for action in OPERATIONS} - {
         page_of(action) for action in WITHOUT_PAGE
     }
-    for path in sorted(listed):
+    for path in sorted(paths):
         assert (await visitor.get(path)).status in {200, 400}, path
     assert all(WITHOUT_PAGE.values())
 
 
-async def _body(visitor: Visitor, path: str) -> str:
+async def _read_body(visitor: Visitor, path: str) -> str:
     return (await visitor.get(path)).body.decode()
 
 
@@ -129,8 +131,10 @@ async def test_operations_that_a_role_does_not_allow_are_hidden_and_refused(
 ) -> None:
     visitor = await signed_in(operator, role=role)
     allowed = {action for action, kind in OPERATIONS.items() if role.includes(kind.needs_role)}
-    listed = set(re.findall(r'href="(/operations/[^"?]+)"', await _body(visitor, "/operations")))
-    assert listed == {page_of(action) for action in allowed}
+    paths = set(
+        re.findall(r'href="(/operations/[^"?]+)"', await _read_body(visitor, "/operations"))
+    )
+    assert paths == {page_of(action) for action in allowed}
     for action, kind in OPERATIONS.items():
         if action in allowed:
             continue
@@ -149,26 +153,29 @@ def test_every_column_of_a_table_exists_in_its_rows() -> None:
         if not (issubclass(kind, ReadOperation) and kind.columns):
             continue
         [row] = get_args(get_type_hints(kind.read)["return"])
-        known = [field.name for field in fields(row)] if is_dataclass(row) else []
-        names = set(known or row.__struct_fields__)
+        field_names = [field.name for field in fields(row)] if is_dataclass(row) else []
+        names = set(field_names or row.__struct_fields__)
         assert set(kind.columns) <= names, action
 
 
 def test_forms_never_show_an_entered_secret() -> None:
     for kind in OPERATIONS.values():
         secrets = getattr(kind, "secret_fields", frozenset[str]())
-        shown = {f"{name}.value.0": SECRET for name in secrets} | dict.fromkeys(secrets, SECRET)
-        for field in build_form(kind, shown):
+        values = {f"{name}.value.0": SECRET for name in secrets} | dict.fromkeys(secrets, SECRET)
+        for field in build_form(kind, values):
             assert field.is_secret == (field.name in secrets)
             assert SECRET not in str(field)
-        # A confirmation would have to carry it.
+        # A confirmation form would contain the secret.
         assert not (secrets and issubclass(kind, ChangeOperation) and kind.is_destructive)
 
 
 async def test_an_error_is_shown_at_its_field_and_the_entered_values_are_kept(
     ada: Visitor, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    form = typed(stage.fields("account.add")) | {"base_url": "no address <b>", "why": "ticket 9"}
+    form = make_form(stage.fields("account.add")) | {
+        "base_url": "no address <b>",
+        "why": "ticket 9",
+    }
     answer = await ada.post(page_of("account.add"), **form)
     page = answer.body.decode()
     assert answer.status == 400
@@ -202,10 +209,10 @@ async def test_an_invalid_form_is_refused_with_a_message(
 async def test_the_label_of_a_method_can_be_translated(ada: Visitor, stage: Stage) -> None:
     form = {"method_id": str(stage.known["method"]), "why": WHY}
     path = page_of("method.change")
-    refused = await ada.post(path, **form, label_translations="de:Karte")
-    assert refused.status == 400
+    error_page = await ada.post(path, **form, label_translations="de:Karte")
+    assert error_page.status == 400
     assert 'aria-describedby="label_translations-help label_translations-wrong"' in (
-        refused.body.decode()
+        error_page.body.decode()
     )
     answer = await ada.post(path, **form, label_translations="th:บัตรเครดิต, ar:بطاقة")
     assert answer.status == 200
@@ -222,7 +229,7 @@ async def test_a_destructive_operation_needs_a_confirmation(ada: Visitor, stage:
     answer = await ada.post(page_of("merchant.rotate-secret"), **form)
     assert answer.status == 200
     assert "Review changes" in words(answer)
-    assert dict(_hidden(answer)) == {"csrf": ada.csrf} | form
+    assert dict(_find_hidden_fields(answer)) == {"csrf": ada.csrf} | form
     assert await stage.world.rows("SELECT 1 FROM audit WHERE why = $1", WHY) == []
 
 
@@ -243,9 +250,9 @@ async def test_a_list_is_paginated(operator: Api) -> None:
     for _ in range(3):
         await operator.world.create()
     first = await visitor.get("/operations/payment/list?limit=2&status=PENDING")
-    older = re.search(r'href="([^"]+)" rel="next"', first.body.decode())
-    assert older is not None
-    second = await visitor.get(html.unescape(older[1]))
+    next_link = re.search(r'href="([^"]+)" rel="next"', first.body.decode())
+    assert next_link is not None
+    second = await visitor.get(html.unescape(next_link[1]))
     pages = [set(re.findall(r">(pay_\w+)<", page.body.decode())) for page in (first, second)]
     assert [len(page) for page in pages] == [2, 1]
     assert not pages[0] & pages[1]
@@ -255,7 +262,7 @@ async def test_a_list_is_paginated(operator: Api) -> None:
 async def test_a_new_secret_is_shown_once_and_never_logged(
     operator: Api, ada: Visitor, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    answer = await run(ada, "operator.replace", {})
+    answer = await run_on_page(ada, "operator.replace", {})
     assert "shown only once" in words(answer)
     token = re.search(r"op_\w+", words(answer))
     assert token is not None
@@ -265,11 +272,11 @@ async def test_a_new_secret_is_shown_once_and_never_logged(
 
 async def test_a_refund_form_submitted_twice_creates_one_refund(ada: Visitor, stage: Stage) -> None:
     page = await ada.get(page_of("payment.refund"))
-    key = dict(_hidden(page))["key"]
+    key = dict(_find_hidden_fields(page))["key"]
     form = {"payment_id": str(stage.known["payment"]), "amount": "10.00", "key": key}
     for _ in range(2):
-        again = await ada.post(page_of("payment.refund"), **form, why=WHY, step="confirmed")
-        assert again.status == 200, words(again)
+        response = await ada.post(page_of("payment.refund"), **form, why=WHY, step="confirmed")
+        assert response.status == 200, words(response)
     [row] = await stage.world.rows("SELECT count(*) AS n FROM audit WHERE why = $1", WHY)
     assert row["n"] >= 1
     [row] = await stage.world.rows(
@@ -287,9 +294,9 @@ async def test_an_unknown_operation_is_not_found(operator: Api, path: str) -> No
 
 async def test_merchant_texts_are_escaped(operator: Api) -> None:
     visitor = await signed_in(operator)
-    evil = "<script>alert(1)</script>"
-    await operator.world.add_merchant(evil)
+    script = "<script>alert(1)</script>"
+    await operator.world.add_merchant(script)
     for path in ("/operations/merchant/list", "/operations/audit/list"):
-        page = await _body(visitor, path)
-        assert evil not in page
+        page = await _read_body(visitor, path)
+        assert script not in page
         assert "&lt;script&gt;" in page

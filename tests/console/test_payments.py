@@ -1,4 +1,4 @@
-"""Payments in the console are found by any of their data, listed in pages, and explained."""
+"""Payments in the console: search, filters, pagination and timelines."""
 
 import re
 from typing import Any
@@ -25,26 +25,26 @@ _LISTED = re.compile(r'class="id" href="/payments/(pay_\w+)["?]')
 _OLDER = re.compile(r'href="([^"]+)" rel="next">')
 
 
-def name(payment: Payment) -> str:
+def format_payment_id(payment: Payment) -> str:
     return ids.format_id(ids.PAYMENT, payment.id)
 
 
-def listed(answer: Answer) -> list[str]:
+def list_payment_ids(answer: Answer) -> list[str]:
     return _LISTED.findall(answer.body.decode())
 
 
-def older(answer: Answer) -> str | None:
-    found = _OLDER.search(answer.body.decode())
-    return found[1].replace("&amp;", "&") if found else None
+def find_next_page(answer: Answer) -> str | None:
+    match = _OLDER.search(answer.body.decode())
+    return match[1].replace("&amp;", "&") if match else None
 
 
-async def event_of(world: World, payment: Payment) -> UUID:
+async def get_event_id(world: World, payment: Payment) -> UUID:
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     return row["id"]
 
 
-async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> None:
-    """Store attempts to deliver an event, like the sender."""
+async def add_attempts(world: World, event_id: UUID, count: int, **changes: Any) -> None:
+    """Store delivery attempts of an event, like the sender."""
     fields: dict[str, Any] = {
         "url": "https://shop.example.com/hooks",
         "outcome": "http_error",
@@ -55,19 +55,19 @@ async def attempts(world: World, event_id: UUID, count: int, **changed: Any) -> 
         "delivered": False,
         "next_wait_s": 1.0,
     }
-    made = [
+    records = [
         AttemptRecord(
             id=world.id_generator.new_id(),
             event_id=event_id,
             number=number,
-            **(fields | changed),
+            **(fields | changes),
         )
         for number in range(1, count + 1)
     ]
-    await outbox_store.record(world.database, made)
+    await outbox_store.record(world.database, records)
 
 
-async def cancelled(world: World) -> Payment:
+async def create_cancelled_payment(world: World) -> Payment:
     payment = await world.create()
     async with world.database.transaction() as tx:
         await cancel_by_merchant(tx, payment, None)
@@ -79,36 +79,42 @@ async def test_a_search_for_an_id_redirects_to_its_payment(operator: Api, world:
     payment = await world.create(payer_email="Ann@Shop.example")
     session = (await world.select(payment)).session
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for text in (name(payment), payment.checkout_id, session.reference or ""):
+    for text in (format_payment_id(payment), payment.checkout_id, session.reference or ""):
         answer = await visitor.get(f"/payments?text={quote(text)}")
-        assert (answer.status, answer.headers["Location"]) == (303, f"/payments/{name(payment)}")
-    for text, how in (("buyer-1", "payer"), ("ann@shop.EXAMPLE", "email")):
+        assert (answer.status, answer.headers["Location"]) == (
+            303,
+            f"/payments/{format_payment_id(payment)}",
+        )
+    for text, label in (("buyer-1", "payer"), ("ann@shop.EXAMPLE", "email")):
         answer = await visitor.get(f"/payments?text={quote(text)}")
-        assert listed(answer) == [name(payment)]
-        assert how in words(answer)
+        assert list_payment_ids(answer) == [format_payment_id(payment)]
+        assert label in words(answer)
     answer = await visitor.get("/payments?text=nothing")
     assert "No payments match" in words(answer)
 
 
 async def test_filters_are_in_the_url_and_in_the_form(operator: Api, world: World) -> None:
-    paying = await world.create(amount_text="20.00", amount=20)
-    await world.select(paying)
-    other = await world.create()
+    processing = await world.create(amount_text="20.00", amount=20)
+    await world.select(processing)
+    pending = await world.create()
     visitor = await signed_in(operator, role=Role.VIEWER)
-    for query, found in (
-        ("", [other, paying]),
-        ("status=PROCESSING", [paying]),
-        ("amount_max=100", [paying]),
-        ("amount_min=100&amount_max=", [other]),
-        ("kind=card", [paying]),
+    for query, expected in (
+        ("", [pending, processing]),
+        ("status=PROCESSING", [processing]),
+        ("amount_max=100", [processing]),
+        ("amount_min=100&amount_max=", [pending]),
+        ("kind=card", [processing]),
         ("kind=qr", []),
-        ("provider=fake&currency=THB", [paying]),
+        ("provider=fake&currency=THB", [processing]),
         ("currency=USD", []),
-        ("since=2020-01-01T00:00", [other, paying]),
+        ("since=2020-01-01T00:00", [pending, processing]),
         ("until=2020-01-01T00:00", []),
     ):
         answer = await visitor.get(f"/payments?{query}")
-        assert (answer.status, listed(answer)) == (200, [name(item) for item in found]), query
+        assert (answer.status, list_payment_ids(answer)) == (
+            200,
+            [format_payment_id(item) for item in expected],
+        ), query
     answer = await visitor.get("/payments?kind=card&amount_max=100&until=2030-01-01T00:00")
     page = answer.body.decode()
     assert "<option selected>card</option>" in page
@@ -125,12 +131,12 @@ async def test_pages_of_payments_have_no_gaps_or_duplicates(operator: Api, world
     visitor = await signed_in(operator, role=Role.VIEWER)
     for query, count in (("", 130), ("?amount_min=1", 130), ("?amount_min=2", 0)):
         path: str | None = f"/payments{query}"
-        seen: list[str] = []
+        payment_ids: list[str] = []
         while path is not None:
             answer = await visitor.get(path)
-            seen += listed(answer)
-            path = older(answer)
-        assert len(seen) == len(set(seen)) == count, query
+            payment_ids += list_payment_ids(answer)
+            path = find_next_page(answer)
+        assert len(payment_ids) == len(set(payment_ids)) == count, query
 
 
 async def test_a_filter_without_an_index_is_searched_in_limited_batches(
@@ -138,57 +144,59 @@ async def test_a_filter_without_an_index_is_searched_in_limited_batches(
 ) -> None:
     await write_payments(world, 10_500, at_once=7, statuses=("PENDING",))
     ends = "SELECT id FROM payment WHERE merchant_id > 0 ORDER BY created_at {}, id {} OFFSET {}"
-    for direction, skipped in (("ASC", 0), ("DESC", 5_000)):
-        query = ends.format(direction, direction, skipped) + " LIMIT 1"
+    for direction, offset in (("ASC", 0), ("DESC", 5_000)):
+        query = ends.format(direction, direction, offset) + " LIMIT 1"
         await world.rows(f"UPDATE payment SET amount = 5 WHERE id = ({query})")
     visitor = await signed_in(operator, role=Role.VIEWER)
     first = await visitor.get("/payments?amount_min=5")
-    assert len(listed(first)) == 1
-    further = older(first)
-    assert further is not None
-    second = await visitor.get(further)
-    assert len({*listed(first), *listed(second)}) == 2
-    assert older(second) is None
-    none = await visitor.get("/payments?amount_min=6")
-    assert "among the newest 10,000" in words(none)
+    assert len(list_payment_ids(first)) == 1
+    next_path = find_next_page(first)
+    assert next_path is not None
+    second = await visitor.get(next_path)
+    assert len({*list_payment_ids(first), *list_payment_ids(second)}) == 2
+    assert find_next_page(second) is None
+    empty_page = await visitor.get("/payments?amount_min=6")
+    assert "among the newest 10,000" in words(empty_page)
 
 
 async def test_the_timeline_shows_delivery_attempts_and_their_responses(
     operator: Api, world: World
 ) -> None:
-    payment = await cancelled(world)
-    await attempts(world, await event_of(world, payment), 1)
+    payment = await create_cancelled_payment(world)
+    await add_attempts(world, await get_event_id(world, payment), 1)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    answer = await visitor.get(f"/payments/{name(payment)}")
-    said, page = words(answer), answer.body.decode()
+    answer = await visitor.get(f"/payments/{format_payment_id(payment)}")
+    text, page = words(answer), answer.body.decode()
     assert "&lt;b&gt;try later&lt;/b&gt;" in page
-    assert "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks" in said
-    assert "payment.cancelled" in said
-    assert "Request body" in said
+    assert "attempt 1: http_error, HTTP 500, 12 ms, https://shop.example.com/hooks" in text
+    assert "payment.cancelled" in text
+    assert "Request body" in text
     assert payment.checkout_id not in page
-    of_events = await visitor.get(f"/payments/{name(payment)}?of=events")
-    assert "http_error" in words(of_events)
-    assert "from payer buyer-1" not in words(of_events)
+    events_page = await visitor.get(f"/payments/{format_payment_id(payment)}?of=events")
+    assert "http_error" in words(events_page)
+    assert "from payer buyer-1" not in words(events_page)
 
 
 async def test_the_timeline_shows_operations_of_operators(operator: Api, world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference="ch_9"))
-    await world.perform(RefundPayment(payment_id=name(payment), amount="10.00"))
+    await world.perform(RefundPayment(payment_id=format_payment_id(payment), amount="10.00"))
     visitor = await signed_in(operator, role=Role.VIEWER)
-    whole = words(await visitor.get(f"/payments/{name(payment)}"))
-    assert "payment.refund: it is arranged by test" in whole
-    assert "credited, account" in whole
-    theirs = words(await visitor.get(f"/payments/{name(payment)}?of=operators"))
-    assert "payment.refund: it is arranged" in theirs
-    assert "credited, account" not in theirs
+    full_text = words(await visitor.get(f"/payments/{format_payment_id(payment)}"))
+    assert "payment.refund: it is arranged by test" in full_text
+    assert "credited, account" in full_text
+    operators_text = words(
+        await visitor.get(f"/payments/{format_payment_id(payment)}?of=operators")
+    )
+    assert "payment.refund: it is arranged" in operators_text
+    assert "credited, account" not in operators_text
 
 
 async def test_a_timeline_with_many_attempts_is_paginated(operator: Api, world: World) -> None:
-    payment = await cancelled(world)
-    event_id = await event_of(world, payment)
-    await attempts(world, event_id, 1)
+    payment = await create_cancelled_payment(world)
+    event_id = await get_event_id(world, payment)
+    await add_attempts(world, event_id, 1)
     await world.rows(
         """
         INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms, started_at)
@@ -198,34 +206,34 @@ async def test_a_timeline_with_many_attempts_is_paginated(operator: Api, world: 
         event_id,
     )
     visitor = await signed_in(operator, role=Role.VIEWER)
-    first = await visitor.get(f"/payments/{name(payment)}")
+    first = await visitor.get(f"/payments/{format_payment_id(payment)}")
     assert "Page 1 of 101" in words(first)
     assert first.body.count(b'<li class="attempt">') < 100
-    last = await visitor.get(f"/payments/{name(payment)}?page=101")
+    last = await visitor.get(f"/payments/{format_payment_id(payment)}?page=101")
     assert "attempt 10000: timeout" in words(last)
     assert "attempt 9800: " not in words(last)
-    assert (await visitor.get(f"/payments/{name(payment)}?page=0")).status == 400
+    assert (await visitor.get(f"/payments/{format_payment_id(payment)}?page=0")).status == 400
 
 
 @pytest.mark.parametrize("role", Role)
 async def test_a_payment_offers_only_operations_that_the_role_allows(
     operator: Api, world: World, role: Role
 ) -> None:
-    pending, ended = await world.create(), await cancelled(world)
+    pending, ended = await world.create(), await create_cancelled_payment(world)
     paid = await world.create()
     session = (await world.select(paid)).session
     await world.report(paid, session.id, captured(159_000, reference="ch_9"))
     visitor = await signed_in(operator, role=role)
-    for payment, form, least in (
+    for payment, form, lowest_role in (
         (pending, "payment/cancel", Role.SUPPORT),
         (ended, "webhooks/replay", Role.SUPPORT),
         (paid, "payment/refund", Role.FINANCE),
     ):
-        page = (await visitor.get(f"/payments/{name(payment)}")).body.decode()
-        found = re.search(rf'href="(/operations/{form}\?[^"]+)"', page)
-        assert (found is not None) == role.includes(least), form
-        answer = await visitor.get(found[1] if found else f"/operations/{form}")
-        assert answer.status == (200 if role.includes(least) else 403), form
+        page = (await visitor.get(f"/payments/{format_payment_id(payment)}")).body.decode()
+        match = re.search(rf'href="(/operations/{form}\?[^"]+)"', page)
+        assert (match is not None) == role.includes(lowest_role), form
+        answer = await visitor.get(match[1] if match else f"/operations/{form}")
+        assert answer.status == (200 if role.includes(lowest_role) else 403), form
 
 
 async def test_unknown_ids_are_not_found(operator: Api) -> None:
@@ -264,7 +272,7 @@ async def test_a_payment_explains_which_methods_are_offered(operator: Api, world
     payment = await world.create()
     await world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", world.transfer)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    path = f"/payments/{name(payment)}"
+    path = f"/payments/{format_payment_id(payment)}"
     page = words(await visitor.get(path))
     assert re.search(r"Payment methods .* All countries", page)
     assert re.search(r"Card fake THB offered 1,590.00 THB In TH", page)

@@ -17,7 +17,7 @@ _MANY_CASES = """
 """
 
 
-async def shown_counts(visitor: Visitor, path: str = "/audit") -> dict[str, tuple[str, str]]:
+async def read_counts(visitor: Visitor, path: str = "/audit") -> dict[str, tuple[str, str]]:
     page = (await visitor.get(path)).body.decode()
     return {name: (count, unit) for name, count, unit in _COUNT.findall(page)}
 
@@ -26,18 +26,18 @@ async def test_every_queue_is_counted_and_empty_queues_show_no_count(
     operator: Api, world: World
 ) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
-    assert await shown_counts(visitor) == {}
+    assert await read_counts(visitor) == {}
     await add_refunds_for_approval(world)
     await world.rows(_MANY_CASES, world.merchant_id, 3)
-    [waiting] = await world.rows("SELECT count(*) AS many FROM refund WHERE step = 'approval'")
+    [refunds] = await world.rows("SELECT count(*) AS many FROM refund WHERE step = 'approval'")
     [cases] = await world.rows("SELECT count(*) AS many FROM money_case WHERE status = 'OPEN'")
     figures = await QueueCounts(world.database).get()
     assert figures == {
         "Cases": cases["many"],
-        "Refunds": waiting["many"],
+        "Refunds": refunds["many"],
         "Disputes": 0,
         "Webhooks": 0,
-        "Approvals": waiting["many"],
+        "Approvals": refunds["many"],
     }
 
 
@@ -69,7 +69,7 @@ async def test_a_decided_case_is_no_longer_counted_on_the_next_page(
 ) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 2)
     visitor = await signed_in(operator)
-    assert await shown_counts(visitor) == {"cases": ("2", "open")}
+    assert await read_counts(visitor) == {"cases": ("2", "open")}
     page = (await visitor.get("/cases")).body.decode()
     case_id = re.findall(r"/cases/(case_\w+)", page)[0]
     answer = await visitor.post(

@@ -1,4 +1,4 @@
-"""Cases, refunds and disputes are in queues, and are decided with a reason."""
+"""Cases, refunds and disputes in the console: queues, details and decisions."""
 
 import html
 import re
@@ -11,7 +11,7 @@ from payintent.console.cases import EXPLANATIONS
 from payintent.console.lists import PAGE_ROWS
 from payintent.core import ids
 from payintent.core.access import Role
-from tests.console.test_payments import name
+from tests.console.test_payments import format_payment_id
 from tests.console.visitor import signed_in, words
 from tests.support.fakes import captured
 from tests.support.stage import add_refunds_for_approval
@@ -19,7 +19,7 @@ from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 
-#: Ids grow with time, as those of the service do.
+#: The ids increase with time, like the ids that the service creates.
 _MANY_CASES = """
     INSERT INTO money_case (id, kind, merchant_id, subject, opened_at)
     SELECT lpad(to_hex(n), 32, '0')::uuid, 'RECONCILIATION', $1, 'line ' || n, clock()
@@ -29,7 +29,7 @@ _DECIDE = re.compile(r'href="(/operations/(?:case|refund)/[^"]+)"')
 
 
 async def open_case(world: World, reference: str = "cap-1") -> str:
-    """Pay a payment with less than its amount."""
+    """Report a capture that is less than its payment; return the id of the case."""
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1_000, reference=reference))
@@ -69,14 +69,14 @@ async def test_the_pages_of_a_queue_have_no_gaps_or_duplicates(operator: Api, wo
     await world.rows(_MANY_CASES, world.merchant_id, 3 * PAGE_ROWS + 1)
     visitor = await signed_in(operator, role=Role.VIEWER)
     for first, label in (("/cases", "Newer"), ("/cases?order=newest", "Older")):
-        path, shown = first, list[str]()
+        path, case_ids = first, list[str]()
         while path:
             page = (await visitor.get(path)).body.decode()
-            shown += re.findall(r'href="/cases/(case_\w+)["?]', page)
+            case_ids += re.findall(r'href="/cases/(case_\w+)["?]', page)
             link = re.search(rf'href="([^"]+)" rel="next">{label}', page)
             path = html.unescape(link[1]) if link else ""
-        assert len(shown) == len(set(shown)) == 3 * PAGE_ROWS + 1
-        assert shown == sorted(shown, reverse=first != "/cases")
+        assert len(case_ids) == len(set(case_ids)) == 3 * PAGE_ROWS + 1
+        assert case_ids == sorted(case_ids, reverse=first != "/cases")
 
 
 async def test_a_case_shows_the_expected_and_the_received_amount(
@@ -85,21 +85,21 @@ async def test_a_case_shows_the_expected_and_the_received_amount(
     case_id = await open_case(world)
     await world.move_clock(3 * 3600)
     visitor = await signed_in(operator, role=Role.VIEWER)
-    queue = words(await visitor.get("/cases"))
-    assert "AMOUNT_MISMATCH" in queue
-    assert "10.00 THB" in queue
-    assert "3 h" in queue
-    shown = words(await visitor.get(f"/cases/{case_id}"))
+    list_text = words(await visitor.get("/cases"))
+    assert "AMOUNT_MISMATCH" in list_text
+    assert "10.00 THB" in list_text
+    assert "3 h" in list_text
+    text = words(await visitor.get(f"/cases/{case_id}"))
     assert set(EXPLANATIONS) == set(CaseKind)
-    assert EXPLANATIONS[CaseKind.AMOUNT_MISMATCH] in shown
-    assert "Expected 1,590.00 THB" in shown
-    assert "Received 10.00 THB" in shown
+    assert EXPLANATIONS[CaseKind.AMOUNT_MISMATCH] in text
+    assert "Expected 1,590.00 THB" in text
+    assert "Received 10.00 THB" in text
     assert "No cases." in words(await visitor.get("/cases?status=DISMISSED"))
     assert "No open cases." in words(await visitor.get("/cases?kind=LATE_PAYMENT"))
 
 
 @pytest.mark.parametrize(
-    ("role", "ways"),
+    ("role", "resolutions"),
     [
         (Role.VIEWER, set[str]()),
         (Role.SUPPORT, {"accept", "dismiss"}),
@@ -107,13 +107,13 @@ async def test_a_case_shows_the_expected_and_the_received_amount(
     ],
 )
 async def test_a_case_offers_only_resolutions_that_the_role_allows(
-    operator: Api, world: World, role: Role, ways: set[str]
+    operator: Api, world: World, role: Role, resolutions: set[str]
 ) -> None:
     case_id = await open_case(world)
     visitor = await signed_in(operator, role=role)
     page = (await visitor.get(f"/cases/{case_id}")).body.decode()
-    offered = {found.rpartition("=")[2] for found in _DECIDE.findall(page)}
-    assert offered == ways
+    offered = {link.rpartition("=")[2] for link in _DECIDE.findall(page)}
+    assert offered == resolutions
     answer = await visitor.post(
         "/operations/case/resolve",
         case_id=case_id,
@@ -122,16 +122,16 @@ async def test_a_case_offers_only_resolutions_that_the_role_allows(
         why="ticket 7",
         step="confirmed",
     )
-    assert answer.status == (200 if "refund" in ways else 403)
+    assert answer.status == (200 if "refund" in resolutions else 403)
 
 
 async def test_a_case_dismissed_with_its_form_leaves_the_queue(operator: Api, world: World) -> None:
     case_id = await open_case(world)
     visitor = await signed_in(operator, role=Role.SUPPORT)
     page = (await visitor.get(f"/cases/{case_id}")).body.decode()
-    [form] = [found for found in _DECIDE.findall(page) if found.endswith("dismiss")]
-    opened = await visitor.get(form.replace("&amp;", "&"))
-    assert f'value="{case_id}"' in opened.body.decode()
+    [form] = [link for link in _DECIDE.findall(page) if link.endswith("dismiss")]
+    form_page = await visitor.get(form.replace("&amp;", "&"))
+    assert f'value="{case_id}"' in form_page.body.decode()
     answer = await visitor.post(
         "/operations/case/resolve",
         case_id=case_id,
@@ -146,29 +146,29 @@ async def test_a_case_dismissed_with_its_form_leaves_the_queue(operator: Api, wo
 
 
 async def test_an_operator_cannot_approve_their_own_refund(operator: Api, world: World) -> None:
-    payment_id, refund, other = await add_refunds_for_approval(world)
+    payment_id, refund, other_refund = await add_refunds_for_approval(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER USER")
     await world.rows("UPDATE refund SET requested_by = 'ann' WHERE id = $1", refund)
-    own, theirs = (ids.format_id(ids.REFUND, item) for item in (refund, other))
+    own_id, other_id = (ids.format_id(ids.REFUND, item) for item in (refund, other_refund))
     ann = await signed_in(operator, role=Role.FINANCE)
     viewer = await signed_in(operator, "eve", Role.VIEWER)
-    waiting = words(await ann.get("/refunds?step=approval"))
-    assert own in waiting
-    assert theirs in waiting
-    assert "90.00 THB" in waiting
+    list_text = words(await ann.get("/refunds?step=approval"))
+    assert own_id in list_text
+    assert other_id in list_text
+    assert "90.00 THB" in list_text
     for visitor, refund_id, verbs in (
-        (ann, own, {"reject"}),
-        (ann, theirs, {"approve", "reject"}),
-        (viewer, theirs, set[str]()),
+        (ann, own_id, {"reject"}),
+        (ann, other_id, {"approve", "reject"}),
+        (viewer, other_id, set[str]()),
     ):
         page = (await visitor.get(f"/refunds/{refund_id}")).body.decode()
-        offered = {found.split("/")[3].partition("?")[0] for found in _DECIDE.findall(page)}
+        offered = {link.split("/")[3].partition("?")[0] for link in _DECIDE.findall(page)}
         assert offered == verbs
-    assert "another operator must approve" in words(await ann.get(f"/refunds/{own}"))
-    form = {"refund_id": own, "why": "ticket 8", "step": "confirmed"}
+    assert "another operator must approve" in words(await ann.get(f"/refunds/{own_id}"))
+    form = {"refund_id": own_id, "why": "ticket 8", "step": "confirmed"}
     assert (await ann.post("/operations/refund/approve", **form)).status == 409
-    paid = ids.format_id(ids.PAYMENT, payment_id)
-    assert theirs in words(await viewer.get(f"/refunds?payment_id={paid}"))
+    paid_id = ids.format_id(ids.PAYMENT, payment_id)
+    assert other_id in words(await viewer.get(f"/refunds?payment_id={paid_id}"))
 
 
 async def test_a_dispute_shows_its_response_deadline(operator: Api, world: World) -> None:
@@ -177,14 +177,14 @@ async def test_a_dispute_shows_its_response_deadline(operator: Api, world: World
     await world.report(payment, session.id, captured(1_000))
     [case] = await world.rows("SELECT id FROM money_case")
     await add_dispute(world, "dp_open", "open", case["id"])
-    await add_dispute(world, "dp_won", "won", await _other_case(world))
+    await add_dispute(world, "dp_won", "won", await _open_other_case(world))
     visitor = await signed_in(operator, role=Role.VIEWER)
-    running = words(await visitor.get("/disputes"))
-    assert "dp_open" in running
-    assert "overdue" in running
-    assert "10.00 THB" in running
-    assert name(payment) in running
-    assert "dp_won" not in running
+    list_text = words(await visitor.get("/disputes"))
+    assert "dp_open" in list_text
+    assert "overdue" in list_text
+    assert "10.00 THB" in list_text
+    assert format_payment_id(payment) in list_text
+    assert "dp_won" not in list_text
     assert "dp_won" in words(await visitor.get("/disputes?status=ALL"))
 
 
@@ -202,9 +202,11 @@ async def test_cases_and_disputes_show_their_order_and_can_be_filtered_by_order(
     for path in (queue + fields for queue in lists for fields in filters):
         assert "A-1001" in words(await visitor.get(path)), path
         rows = words(await visitor.get(f"{path}order_id=A-1002"))
-        assert name(payment) in rows, path
+        assert format_payment_id(payment) in rows, path
         assert "A-1001" not in rows, path
-        assert name(payment) not in words(await visitor.get(f"{path}order_id=A-9")), path
+        assert format_payment_id(payment) not in words(await visitor.get(f"{path}order_id=A-9")), (
+            path
+        )
         assert (await visitor.get(f"{path}order_id=%00")).status == 200, path
 
 
@@ -245,7 +247,7 @@ async def newest_case(world: World) -> UUID:
     return row["id"]
 
 
-async def _other_case(world: World) -> UUID:
+async def _open_other_case(world: World) -> UUID:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(1_000, reference="other"))

@@ -1,4 +1,4 @@
-"""Sign-in to the console: who may sign in, for how long, and from which addresses."""
+"""Sessions of the console: sign-in, cookies, expiry and rate limits."""
 
 import asyncio
 from uuid import UUID
@@ -16,7 +16,7 @@ COOKIE = "payintent-console"
 HOURS = 3600
 
 
-async def _is_in(visitor: Visitor) -> bool:
+async def _is_signed_in(visitor: Visitor) -> bool:
     answer = await visitor.get("/sessions")
     assert answer.status in {200, 303}
     return answer.status == 200
@@ -61,23 +61,25 @@ async def test_an_invalid_operator_token_cannot_sign_in(
 ) -> None:
     token = await world.operator_token()
     public_id = "A" * 8 if kind == "unknown" else token.split("_")[1]
-    made = api_key.make_api_key(api_key.OPERATOR, public_id, "B" * api_key.SECRET_CHARS).text
-    given = {"missing": "", "malformed": "op_x", "merchants": world.api_key}.get(kind, made)
+    wrong_token = api_key.make_api_key(api_key.OPERATOR, public_id, "B" * api_key.SECRET_CHARS).text
+    entered = {"missing": "", "malformed": "op_x", "merchants": world.api_key}.get(
+        kind, wrong_token
+    )
     visitor = Visitor(operator)
-    answer = await visitor.sign_in(given)
+    answer = await visitor.sign_in(entered)
     assert answer.status == 401
     assert "This operator token is not valid." in words(answer)
-    assert (not given) or given not in answer.body.decode()
-    assert not await _is_in(visitor)
+    assert (not entered) or entered not in answer.body.decode()
+    assert not await _is_signed_in(visitor)
     assert not await world.rows("SELECT id FROM console_session")
     logged = capsys.readouterr().out
     reason = "malformed" if kind == "merchants" else kind
     assert f"reason={reason}" in logged
-    assert (not given) or given not in logged
+    assert (not entered) or entered not in logged
 
 
 class TestSlowedDown:
-    """With a limit of failed authentications, which tests normally do not have."""
+    """The limit of failed authentications is low."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:
@@ -90,12 +92,12 @@ class TestSlowedDown:
         visitor = await signed_in(operator)
         answers = [await Visitor(operator).sign_in("op_x") for _ in range(20)]
         assert {answer.status for answer in answers} == {401, 429}
-        refused = next(answer for answer in answers if answer.status == 429)
-        assert "Too many failed attempts" in words(refused)
-        assert int(refused.headers["Retry-After"]) > 0
+        limited = next(answer for answer in answers if answer.status == 429)
+        assert "Too many failed attempts" in words(limited)
+        assert int(limited.headers["Retry-After"]) > 0
         assert "authentication_slowed" in capsys.readouterr().out
-        assert await _is_in(visitor)
-        await signed_in(operator, "bob")  # whose token was never used before
+        assert await _is_signed_in(visitor)
+        await signed_in(operator, "bob")  # a valid token is accepted even if it was never used
 
 
 @pytest.mark.parametrize(
@@ -121,11 +123,11 @@ async def test_a_session_cookie_with_a_wrong_secret_is_rejected_and_logged(
 ) -> None:
     visitor = await signed_in(operator)
     session_id, _, secret = visitor.cookies[COOKIE].partition(".")
-    other = "A" if secret[0] != "A" else "B"
-    thief = Visitor(operator, {COOKIE: f"{session_id}.{other}{secret[1:]}"})
-    assert not await _is_in(thief)
+    wrong_letter = "A" if secret[0] != "A" else "B"
+    thief = Visitor(operator, {COOKIE: f"{session_id}.{wrong_letter}{secret[1:]}"})
+    assert not await _is_signed_in(thief)
     assert "authentication_failed" in capsys.readouterr().out
-    assert await _is_in(visitor)
+    assert await _is_signed_in(visitor)
 
 
 async def test_a_session_ends_after_twelve_hours_even_if_it_is_used(
@@ -134,9 +136,9 @@ async def test_a_session_ends_after_twelve_hours_even_if_it_is_used(
     visitor = await signed_in(operator)
     for hour in range(1, 12):
         await world.move_clock(hour * HOURS)
-        assert await _is_in(visitor)
+        assert await _is_signed_in(visitor)
     await world.move_clock(12 * HOURS + 1)
-    assert not await _is_in(visitor)
+    assert not await _is_signed_in(visitor)
     assert COOKIE not in visitor.cookies
 
 
@@ -144,9 +146,9 @@ async def test_revoking_a_token_ends_its_sessions_immediately(operator: Api, wor
     token = await world.operator_token()
     visitor = Visitor(operator)
     await visitor.sign_in(token)
-    assert await _is_in(visitor)
+    assert await _is_signed_in(visitor)
     await world.perform(RevokeOperatorToken(public_id=token.split("_")[1]))
-    assert not await _is_in(visitor)
+    assert not await _is_signed_in(visitor)
 
 
 async def test_the_sessions_of_an_expired_token_end_immediately(
@@ -160,9 +162,9 @@ async def test_the_sessions_of_an_expired_token_end_immediately(
         "UPDATE console_session "
         "SET created_at = clock(), expires_at = clock() + interval '12 hours'"
     )
-    assert await _is_in(visitor)
+    assert await _is_signed_in(visitor)
     await world.move_clock(HOURS + 1)
-    assert not await _is_in(visitor)
+    assert not await _is_signed_in(visitor)
 
 
 async def test_a_session_does_not_outlive_its_token(operator: Api, world: World) -> None:
@@ -179,7 +181,7 @@ async def test_replacing_a_token_ends_its_sessions_immediately(operator: Api, wo
     visitor = await signed_in(operator)
     actor = type(ACTOR)("ann", "it is tested", Role.ADMIN)
     await world.service.run_operation(ReplaceToken(), actor)
-    assert not await _is_in(visitor)
+    assert not await _is_signed_in(visitor)
 
 
 async def test_a_changed_role_applies_from_the_next_page(operator: Api, world: World) -> None:
@@ -203,8 +205,8 @@ async def test_the_previous_session_secret_stays_valid_for_a_minute_after_its_ro
     [cookie] = [line for answer in answers for line in answer.headers.getall("Set-Cookie", [])]
     visitor.cookies[COOKIE] = cookie.partition(";")[0].partition("=")[2]
     assert visitor.cookies != before
-    assert await _is_in(visitor)
-    assert await _is_in(Visitor(operator, dict(before)))
+    assert await _is_signed_in(visitor)
+    assert await _is_signed_in(Visitor(operator, dict(before)))
 
 
 async def test_reuse_of_an_old_session_secret_ends_the_session(
@@ -213,11 +215,11 @@ async def test_reuse_of_an_old_session_secret_ends_the_session(
     visitor = await signed_in(operator)
     thief = Visitor(operator, dict(visitor.cookies))
     await world.move_clock(16 * 60)
-    assert await _is_in(visitor)
+    assert await _is_signed_in(visitor)
     await world.move_clock(18 * 60)
-    assert not await _is_in(thief)
+    assert not await _is_signed_in(thief)
     assert "console_session_reused" in capsys.readouterr().out
-    assert not await _is_in(visitor)
+    assert not await _is_signed_in(visitor)
 
 
 async def test_signing_out_also_ends_copies_of_the_session(operator: Api) -> None:
@@ -226,7 +228,7 @@ async def test_signing_out_also_ends_copies_of_the_session(operator: Api) -> Non
     answer = await visitor.post("/sign-out")
     assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
     assert COOKIE not in visitor.cookies
-    assert not await _is_in(copy)
+    assert not await _is_signed_in(copy)
 
 
 async def test_signing_in_again_ends_the_previous_session(operator: Api, world: World) -> None:
@@ -234,7 +236,7 @@ async def test_signing_in_again_ends_the_previous_session(operator: Api, world: 
     copy = Visitor(operator, dict(visitor.cookies))
     await visitor.sign_in(await world.operator_token("bob"))
     assert "bob admin" in words(await visitor.get("/sessions"))
-    assert not await _is_in(copy)
+    assert not await _is_signed_in(copy)
 
 
 async def test_operators_can_list_and_end_only_their_own_sessions(
@@ -251,10 +253,10 @@ async def test_operators_can_list_and_end_only_their_own_sessions(
     assert ids[2] not in page
     assert (await stranger.post(f"/sessions/{ids[1]}/end")).status == 404
     assert (await stranger.post("/sessions/x/end")).status == 404
-    assert await _is_in(second)
+    assert await _is_signed_in(second)
     assert (await first.post(f"/sessions/{ids[1]}/end")).status == 303
-    assert not await _is_in(second)
-    assert await _is_in(first)
+    assert not await _is_signed_in(second)
+    assert await _is_signed_in(first)
 
 
 async def test_a_sign_in_deletes_sessions_that_ended_a_week_ago(

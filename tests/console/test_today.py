@@ -1,4 +1,4 @@
-"""The Today page: live figures with links to lists, at the cost of one statement per second."""
+"""The Today page shows live figures, with one statement per second for all viewers."""
 
 import asyncio
 import html
@@ -36,7 +36,7 @@ _HREF = re.compile(r'href="([^"#]+)[^"]*"')
 
 
 async def count(world: World) -> None:
-    """Count like a worker, after the events have settled."""
+    """Count outcomes like a worker, when the events are old enough."""
     await world.move_clock(10)
     while await hourly_figures.count_outcomes(world.database):
         pass
@@ -51,21 +51,21 @@ async def test_figures_change_when_a_payment_is_paid_and_refunded(
     await hear(world, refund.id, DONE)
     await count(world)
     for period in Period:
-        shown = words(await visitor.get(f"/?period={period}"))
-        assert "THB 1,590.00 (1) 90.50 (1) 0 (0)" in shown
-        assert "1 PAID 0 FAILED" in shown
-        assert "1 of 1 completed payments were paid" in shown
-        assert "fake card 1 1 100.0 %" in shown
+        text = words(await visitor.get(f"/?period={period}"))
+        assert "THB 1,590.00 (1) 90.50 (1) 0 (0)" in text
+        assert "1 PAID 0 FAILED" in text
+        assert "1 of 1 completed payments were paid" in text
+        assert "fake card 1 1 100.0 %" in text
 
 
 async def test_pending_payments_are_shown_with_their_age(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
     await world.select(await world.create())
     await world.move_clock(7_200)
-    shown = words(await visitor.get("/"))
-    assert "2 h oldest PROCESSING payment" in shown
-    assert "0 open cases" in shown
-    assert "No payments, refunds or disputes in this period." in shown
+    text = words(await visitor.get("/"))
+    assert "2 h oldest PROCESSING payment" in text
+    assert "0 open cases" in text
+    assert "No payments, refunds or disputes in this period." in text
 
 
 async def test_every_figure_links_to_a_list(operator: Api, world: World) -> None:
@@ -82,31 +82,31 @@ async def test_every_figure_links_to_a_list(operator: Api, world: World) -> None
 async def test_every_figure_matches_the_number_of_rows_in_its_list(
     operator: Api, world: World
 ) -> None:
-    """Neither contains events before the period: one of each kind is 40 days older."""
+    """Events before the period are not counted: some are 40 days older."""
     for days, times in ((0, 1), (40, 2)):
         await world.move_clock(days * 86_400)
         for _ in range(times):
-            await _one_of_each(world)
+            await _create_one_of_each(world)
     await world.move_clock(40 * 86_400 + 10)
     while await hourly_figures.count_outcomes(world.database):
         pass
     visitor = await signed_in(operator, role=Role.VIEWER)
     body = (await visitor.get("/?period=24h")).body.decode()
-    shown = {html.unescape(address): text for address, text in _COUNTED.findall(body)}
-    listed = {address: await _rows(visitor, address) for address in shown}
-    assert {address: f"{count:,}" for address, count in listed.items()} == shown
-    assert max(listed.values()) == 6, "payments that ended"
+    figures = {html.unescape(address): text for address, text in _COUNTED.findall(body)}
+    row_counts = {address: await _count_rows(visitor, address) for address in figures}
+    assert {address: f"{count:,}" for address, count in row_counts.items()} == figures
+    assert max(row_counts.values()) == 6, "payments that ended"
     money = {html.unescape(address): int(text) for address, text in _MONEY.findall(body)}
     assert set(money.values()) == {2}
-    assert {address: await _rows(visitor, address) for address in money} == money
+    assert {address: await _count_rows(visitor, address) for address in money} == money
 
 
 _COUNTED = re.compile(r'href="(/[a-z/]+\?[^"]*)">(?:<span class="figure">)?([0-9,]+)<')
 _MONEY = re.compile(r'href="([^"]+)">[0-9,.]+</a> <span class="soft">\(([0-9]+)\)</span>')
 
 
-async def _one_of_each(world: World) -> None:
-    """Create payments: paid, partly refunded and disputed, cancelled, and expired."""
+async def _create_one_of_each(world: World) -> None:
+    """Create three payments: one refunded in part and disputed, one cancelled, one expired."""
     payment = await paid(world)
     refund = await asked(world, payment, "90.50")
     await hear(world, refund.id, DONE)
@@ -126,7 +126,7 @@ async def _one_of_each(world: World) -> None:
     await expire_due_pending(world.database, 10)
 
 
-async def _rows(visitor: Visitor, address: str) -> int:
+async def _count_rows(visitor: Visitor, address: str) -> int:
     answer = await visitor.get(address)
     assert answer.status == 200
     table = answer.body.decode().partition("<tbody>")[2].partition("</tbody>")[0]
@@ -156,8 +156,8 @@ async def test_pages_and_streams_require_a_session(operator: Api, path: str) -> 
     assert (answer.status, answer.headers["Location"][:8]) == (303, "/sign-in")
 
 
-async def _events(visitor: Visitor, path: str) -> AsyncIterator[str]:
-    """Return the HTML of each event in a stream."""
+async def _read_events(visitor: Visitor, path: str) -> AsyncIterator[str]:
+    """Yield the HTML of each event of a stream."""
     cookie = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     async with (
         aiohttp.ClientSession(read_bufsize=2**20) as client,
@@ -172,26 +172,26 @@ async def _events(visitor: Visitor, path: str) -> AsyncIterator[str]:
 
 async def test_a_stream_sends_figures_when_they_change(operator: Api, world: World) -> None:
     visitor = await signed_in(operator, role=Role.VIEWER)
-    events = _events(visitor, "/today/events?period=30d")
+    events = _read_events(visitor, "/today/events?period=30d")
     async with asyncio.timeout(PATIENCE_S):
         assert "No payments, refunds or disputes" in await anext(events)
         await paid(world)
         await count(world)
-        async for shown in events:
-            if "1,590.00" in shown:
+        async for page_html in events:
+            if "1,590.00" in page_html:
                 break
     await events.aclose()
 
 
 @pytest.mark.parametrize("name", ["uPlot.iife.min.js", "uPlot.min.css"])
 async def test_the_chart_library_is_served_unmodified(operator: Api, name: str) -> None:
-    served = await operator.send("GET", f"/static/present/{name}")
-    digest = sha256(served.body).hexdigest()
+    response = await operator.send("GET", f"/static/present/{name}")
+    digest = sha256(response.body).hexdigest()
     assert f"| `{name}` | `{digest}` |" in page("docs/contribute/decisions/libraries.md")
 
 
 class CountedReads(ReadDatabase):
-    """Counted reads, with the time of each."""
+    """A read database that counts the reads of figures."""
 
     def __init__(self, read_database: Executor) -> None:
         self._read_database = read_database
@@ -207,21 +207,21 @@ class CountedReads(ReadDatabase):
 
 
 class TestShared:
-    """With a count of the statements that read figures."""
+    """The statements that read figures are counted."""
 
     @pytest.fixture
     def operated(self, world: World) -> Service:
-        counted = CountedReads(world.service.read_database)
-        return replace(world.service, read_database=counted)
+        counted_reads = CountedReads(world.service.read_database)
+        return replace(world.service, read_database=counted_reads)
 
     async def test_twenty_viewers_with_streams_cause_at_most_one_statement_per_second(
         self, operator: Api, operated: Service
     ) -> None:
         reads = cast("CountedReads", operated.read_database)
         visitor = await signed_in(operator, role=Role.VIEWER)
-        began = time.monotonic()
+        started_at = time.monotonic()
         streams = [
-            _events(visitor, f"/today/events?period={period}")
+            _read_events(visitor, f"/today/events?period={period}")
             for _ in range(VIEWERS // 4)
             for period in ("24h", "7d", "30d", "24h")
         ]
@@ -231,6 +231,6 @@ class TestShared:
                 paths = ["/", "/?period=7d", "/?period=30d", "/today/figures"] * (VIEWERS // 4)
                 pages = await asyncio.gather(*(visitor.get(path) for path in paths))
                 assert {page.status for page in pages} == {200}
-        assert reads.overviews <= time.monotonic() - began + 1
+        assert reads.overviews <= time.monotonic() - started_at + 1
         for stream in streams:
             await stream.aclose()

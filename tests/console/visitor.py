@@ -15,29 +15,29 @@ _TAG = re.compile(r"<[^>]*>")
 
 @dataclass
 class Visitor:
-    """A browser of the console, with its cookies."""
+    """A browser session in the console."""
 
     api: Api
     cookies: dict[str, str] = field(default_factory=dict)
     csrf: str = ""
 
     async def get(self, path: str, **headers: str) -> Answer:
-        """Open a page, and store the token of its forms."""
+        """Open a page, and store its CSRF token."""
         answer = await self._send("GET", path, headers=headers)
-        found = _CSRF.search(answer.body.decode())
-        self.csrf = found[1] if found else self.csrf
+        match = _CSRF.search(answer.body.decode())
+        self.csrf = match[1] if match else self.csrf
         return answer
 
     async def post(self, path: str, /, **fields: str) -> Answer:
-        """Send a form of the last page, like a browser."""
+        """Submit a form with the CSRF token of the last page."""
         return await self.send_form(path, {"csrf": self.csrf} | fields, Origin=self.api.base)
 
     async def send_form(self, path: str, fields: dict[str, str], **headers: str) -> Answer:
-        """Send a form with exactly these fields and headers."""
+        """Submit a form with exactly these fields and headers."""
         return await self._send("POST", path, data=fields, headers=headers)
 
     async def sign_in(self, token: str, **fields: str) -> Answer:
-        """Sign in, and read the first page's token."""
+        """Sign in; if it succeeds, open a page for its CSRF token."""
         answer = await self.post("/sign-in", token=token, **fields)
         if answer.status == 303:
             await self.get("/sessions")
@@ -47,10 +47,10 @@ class Visitor:
         self, method: str, path: str, headers: dict[str, str], **options: Any
     ) -> Answer:
         cookie = "; ".join(f"{name}={value}" for name, value in self.cookies.items())
-        named = {name.replace("_", "-"): value for name, value in headers.items()}
+        request_headers = {name.replace("_", "-"): value for name, value in headers.items()}
         if cookie:
-            named["Cookie"] = cookie
-        answer = await self.api.send(method, path, headers=named, **options)
+            request_headers["Cookie"] = cookie
+        answer = await self.api.send(method, path, headers=request_headers, **options)
         for line in answer.headers.getall("Set-Cookie", []):
             name, _, value = line.partition(";")[0].partition("=")
             self.cookies[name] = value.strip('"')

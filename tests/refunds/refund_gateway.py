@@ -1,4 +1,4 @@
-"""A gateway with configurable refunds, which can also fail to respond."""
+"""A fake gateway with configurable refunds and capabilities."""
 
 from collections.abc import Callable
 from dataclasses import replace
@@ -19,7 +19,7 @@ GONE = NotContacted(detail="no connection")
 
 
 class RefundGateway(FakeGateway):
-    """A gateway with configurable capabilities. The process may die during its response."""
+    """A gateway that calls `during` for each refund, before it responds."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -35,6 +35,6 @@ class RefundGateway(FakeGateway):
         return answer
 
 
-def able(world: World, **abilities: Any) -> None:
+def set_capabilities(world: World, **abilities: Any) -> None:
     """Change the gateway's capabilities."""
     world.gateway.capabilities = replace(world.gateway.capabilities, **abilities)

@@ -1,4 +1,4 @@
-"""Refunds in tests: requested, sent, reported, and recorded in the books."""
+"""Create, process, report and read refunds in tests, without HTTP."""
 
 from dataclasses import dataclass
 from decimal import Decimal
@@ -23,7 +23,7 @@ _LEASE_S = 60.0
 
 
 async def paid(world: World, **changes: Any) -> Payment:
-    """Create and pay a payment, with a separate capture."""
+    """Create a payment and pay it with its own capture."""
     payment = await world.create(**changes)
     session = (await world.select(payment)).session
     offer = session.quote
@@ -34,15 +34,15 @@ async def paid(world: World, **changes: Any) -> Payment:
 async def asked(
     world: World, payment: Payment, amount: object = None, key: UUID | None = None, **more: Any
 ) -> Refund:
-    """Request a refund as the merchant, by default of the remainder."""
-    ask = CreateRefundRequest(
+    """Request a refund as the merchant; without an amount, of the whole remainder."""
+    request = CreateRefundRequest(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,
         key=key or uuid4(),
         amount=amount,
         **more,
     )
-    return (await world.service.refund_creator.create(ask)).refund
+    return (await world.service.refund_creator.create(request)).refund
 
 
 async def due(world: World) -> list[refund_store.DueRefund]:
@@ -51,11 +51,11 @@ async def due(world: World) -> list[refund_store.DueRefund]:
 
 
 async def work(world: World) -> int:
-    """Run the worker's step once; return the number of processed refunds."""
-    taken = await due(world)
-    for item in taken:
+    """Process all due refunds like a worker; return their number."""
+    refunds = await due(world)
+    for item in refunds:
         await world.service.refund_sender.process(item)
-    return len(taken)
+    return len(refunds)
 
 
 async def hear(
@@ -74,14 +74,13 @@ async def hear(
 
 
 async def kept(world: World, refund: Refund) -> Refund:
-    """Read a stored refund."""
-    found = await refund_store.get(world.database, refund.id)
-    assert found is not None
-    return found
+    stored_refund = await refund_store.get(world.database, refund.id)
+    assert stored_refund is not None
+    return stored_refund
 
 
-async def wait_s(world: World, refund: Refund) -> float | None:
-    """Return the time until a refund is due again."""
+async def seconds_until_due(world: World, refund: Refund) -> float | None:
+    """Return the seconds until a refund is due; None if it is not scheduled."""
     [row] = await world.rows(
         "SELECT extract(epoch FROM next_at - clock())::float8 AS wait FROM refund WHERE id = $1",
         refund.id,
@@ -91,7 +90,7 @@ async def wait_s(world: World, refund: Refund) -> float | None:
 
 @dataclass(frozen=True)
 class Books:
-    """The stored amounts of a payment and of its capture."""
+    """The status and amounts of a payment, and the amounts of its capture."""
 
     status: str
     refunded: str
@@ -101,7 +100,7 @@ class Books:
 
 
 async def books(world: World, payment: Payment) -> Books:
-    """Read a paid payment's amounts, without trailing zeros."""
+    """Read the amounts of a paid payment, without trailing zeros."""
     [row] = await world.rows(
         """
         SELECT p.status, p.refunded_amount, p.reserved_amount, c.refunded_minor, c.reserved_minor

@@ -1,4 +1,4 @@
-"""Shared by tests of refunds: paid payments, refund requests, and sending."""
+"""Create, process and read refunds in tests, over HTTP."""
 
 from typing import Any
 from uuid import UUID, uuid4
@@ -10,35 +10,35 @@ from tests.support.world import Answer, Api, World
 
 REFUNDS = "/v1/payments/{payment_id}/refunds"
 REFUND = "/v1/refunds/{refund_id}"
-NOBODYS = "ref_0000000000000000000001"
+UNKNOWN_REFUND = "ref_0000000000000000000001"
 
 
 async def paid(api: Api, **changes: Any) -> Answer:
-    """Create a payment whose gateway captures exactly the quoted amount."""
+    """Create a payment, and report a capture of exactly the quoted amount."""
     created = await api.create(**changes)
     await pay(api, created)
     return created
 
 
 async def pay(api: Api, created: Answer) -> None:
-    """Select the card and let the gateway capture the total."""
+    """Select the card, and report a capture of the total."""
     assert (await select(api, created)).status == 200
-    seen = await api.world.read(await payment_of(api, created))
-    assert seen.session is not None
-    offer = seen.session.quote
+    stored = await api.world.read(await payment_of(api, created))
+    assert stored.session is not None
+    offer = stored.session.quote
     capture = {
         "reference": f"cap-{created.json['id']}",
         "amount_minor": offer.total_minor,
         "currency": offer.price.currency,
     }
     report = {"state": "captured", "capture": capture}
-    answer = await callback(api, seen.session.id, report, callback_id=created.json["id"])
+    answer = await callback(api, stored.session.id, report, callback_id=created.json["id"])
     assert answer.status == 200
-    assert await api.world.status(seen.payment) == "PAID"
+    assert await api.world.status(stored.payment) == "PAID"
 
 
 async def in_status(api: Api, status: str) -> Answer:
-    """Create a payment of 1590.00 THB, and bring it to a status, including refunded ones."""
+    """Create a payment of 1590.00 THB with this status; the status can be REFUNDED, too."""
     if "REFUNDED" not in status and status != "PAID":
         created = await api.create()
         await bring_to(api, created, status)
@@ -53,13 +53,13 @@ async def in_status(api: Api, status: str) -> Answer:
 
 
 async def ask(api: Api, created: Answer, key: str | None = None, **body: Any) -> Answer:
-    """`POST /payments/{id}/refunds`; without any field, the body is missing."""
+    """Send `POST /payments/{id}/refunds`; if there are no fields, without a body."""
     options: dict[str, Any] = {"json": body} if body else {}
     return await _post(api, created.json["id"], key or str(uuid4()), **options)
 
 
 async def ask_raw(api: Api, created: Answer, body: str, key: str | None = None) -> Answer:
-    """`POST /payments/{id}/refunds` with exactly these bytes."""
+    """Send `POST /payments/{id}/refunds` with exactly this body."""
     return await _post(api, created.json["id"], key or str(uuid4()), data=body.encode())
 
 
@@ -81,7 +81,7 @@ async def listed(api: Api, created: Answer, query: str = "") -> Answer:
 
 
 async def send(world: World) -> None:
-    """Let a worker process every due refund."""
+    """Process refunds like a worker until no refund is due."""
     service = world.service
     while due := await refund_store.claim_due(world.database, 500, 60.0, []):
         for item in due:
@@ -93,7 +93,7 @@ async def kept(world: World) -> list[Any]:
     return await world.rows("SELECT * FROM refund ORDER BY id")
 
 
-async def capture_of(api: Api, created: Answer) -> tuple[int, int, int]:
+async def read_capture(api: Api, created: Answer) -> tuple[int, int, int]:
     """Return the captured, refunded and reserved amounts."""
     payment = await payment_of(api, created)
     [row] = await api.world.rows(
@@ -107,7 +107,7 @@ async def capture_of(api: Api, created: Answer) -> tuple[int, int, int]:
     )
 
 
-def uuid_of(refund: Answer) -> UUID:
-    found = ids.parse_id(ids.REFUND, refund.json["id"])
-    assert found is not None
-    return found
+def parse_refund_id(refund: Answer) -> UUID:
+    refund_id = ids.parse_id(ids.REFUND, refund.json["id"])
+    assert refund_id is not None
+    return refund_id

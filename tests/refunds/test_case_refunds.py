@@ -40,7 +40,7 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-def stray(amount_minor: int = 159000) -> SessionReport:
+def make_stray_report(amount_minor: int = 159000) -> SessionReport:
     return captured(amount_minor, reference="stray")
 
 
@@ -50,16 +50,16 @@ async def selected(world: World) -> tuple[Payment, UUID]:
 
 
 async def _orphan(world: World) -> Payment:
-    payment, left = await selected(world)
+    payment, session_id = await selected(world)
     await world.select(payment, world.transfer)
-    await world.report(payment, left, stray())
+    await world.report(payment, session_id, make_stray_report())
     return payment
 
 
 async def _late(world: World) -> Payment:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, declined())
-    await world.report(payment, session_id, stray())
+    await world.report(payment, session_id, make_stray_report())
     return payment
 
 
@@ -68,20 +68,20 @@ async def _expired(world: World) -> Payment:
     await world.move_clock(1801)
     await sweep(world)
     await ask_all(world)
-    await world.report(payment, session_id, stray())
+    await world.report(payment, session_id, make_stray_report())
     return payment
 
 
 async def _double(world: World) -> Payment:
     payment = await paid(world)
     assert payment.session_id is not None
-    await world.report(payment, payment.session_id, stray())
+    await world.report(payment, payment.session_id, make_stray_report())
     return payment
 
 
 async def _mismatch(world: World) -> Payment:
     payment, session_id = await selected(world)
-    await world.report(payment, session_id, stray(158999))
+    await world.report(payment, session_id, make_stray_report(158999))
     return payment
 
 
@@ -95,7 +95,7 @@ STRAYS: dict[str, tuple[str, Strays]] = {
 BY_NAME = pytest.mark.parametrize("name", STRAYS)
 
 
-async def case(world: World) -> tuple[str, str | None]:
+async def read_case(world: World) -> tuple[str, str | None]:
     """Return the state of the only case, and the actor that closed it."""
     [row] = await world.rows("SELECT status, closed_by FROM money_case")
     return row["status"], row["closed_by"]
@@ -105,31 +105,31 @@ async def case(world: World) -> tuple[str, str | None]:
 async def test_unassigned_money_is_refunded_automatically_if_the_merchant_has_chosen_that(
     world: World, name: str
 ) -> None:
-    kind, come = STRAYS[name]
+    kind, create_stray = STRAYS[name]
     await auto_refund(world, on=True)
-    payment = await come(world)
-    before, told = (await world.read(payment)).payment, await world.events(payment)
+    payment = await create_stray(world)
+    before, events = (await world.read(payment)).payment, await world.events(payment)
     assert await world.cases(payment) == [kind]
-    assert await case(world) == ("OPEN", None)  # until the money has gone
+    assert await read_case(world) == ("OPEN", None)  # until the refund succeeds
     assert await work(world) == 1
     [request] = world.gateway.refunds
     assert request.capture.reference == "stray"
     assert request.amount_minor == request.capture.amount_minor
-    assert await case(world) == ("REFUNDED", AUTO_REFUND)
+    assert await read_case(world) == ("REFUNDED", AUTO_REFUND)
     assert (await world.read(payment)).payment == before
-    assert await world.events(payment) == told
+    assert await world.events(payment) == events
 
 
 @BY_NAME
 async def test_unassigned_money_stays_in_an_open_case_if_automatic_refunds_are_off(
     world: World, name: str
 ) -> None:
-    kind, come = STRAYS[name]
+    kind, create_stray = STRAYS[name]
     await auto_refund(world, on=False)
-    payment = await come(world)
+    payment = await create_stray(world)
     assert await work(world) == 0
     assert await world.cases(payment) == [kind]
-    assert await case(world) == ("OPEN", None)
+    assert await read_case(world) == ("OPEN", None)
     assert await world.rows("SELECT 1 FROM refund") == []
 
 
@@ -139,7 +139,7 @@ async def test_a_repeated_report_does_not_cause_a_second_refund(world: World, na
     payment = await STRAYS[name][1](world)
     [row] = await world.rows("SELECT session_id FROM capture WHERE NOT credited")
     for _ in range(2):
-        await world.report(payment, row["session_id"], stray())
+        await world.report(payment, row["session_id"], make_stray_report())
         await work(world)
     assert len(world.gateway.refunds) == 1
 
@@ -171,7 +171,7 @@ async def test_a_gateway_timeout_for_a_week_does_not_cause_a_refund(world: World
 async def test_a_capture_of_zero_opens_a_case_without_a_refund(world: World) -> None:
     await auto_refund(world, on=True)
     payment, session_id = await selected(world)
-    await world.report(payment, session_id, stray(0))
+    await world.report(payment, session_id, make_stray_report(0))
     assert await world.status(payment) == "FAILED"
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
     assert await world.rows("SELECT 1 FROM refund") == []
@@ -186,8 +186,10 @@ async def test_a_refund_of_a_case_does_not_reduce_the_refundable_amount_of_its_p
     await asked(world, payment)
     assert await work(world) == 2
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
-    given = {refund.capture.reference: refund.amount_minor for refund in world.gateway.refunds}
-    assert given == {"stray": 159000, f"cap-{payment.id}": 159000}
+    refunded_amounts = {
+        refund.capture.reference: refund.amount_minor for refund in world.gateway.refunds
+    }
+    assert refunded_amounts == {"stray": 159000, f"cap-{payment.id}": 159000}
 
 
 async def test_a_refund_of_a_case_is_not_listed_with_the_refunds_of_its_payment(
@@ -196,8 +198,8 @@ async def test_a_refund_of_a_case_is_not_listed_with_the_refunds_of_its_payment(
     await auto_refund(world, on=True)
     payment = await _double(world)
     refund = await asked(world, payment, "1")
-    [shown] = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
-    assert shown.id == refund.id
+    [listed_refund] = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
+    assert listed_refund.id == refund.id
 
 
 async def test_a_case_with_a_declined_refund_stays_open_and_can_be_refunded_again(
@@ -207,13 +209,13 @@ async def test_a_case_with_a_declined_refund_stays_open_and_can_be_refunded_agai
     await _late(world)
     world.gateway.answer_refund = DECLINED
     await work(world)
-    assert await case(world) == ("OPEN", None)
+    assert await read_case(world) == ("OPEN", None)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     world.gateway.answer_refund = DONE
     async with world.database.transaction() as tx:
         await refund_case(tx, row["id"], row["capture_id"], "ann")
     await work(world)
-    assert await case(world) == ("REFUNDED", "ann")
+    assert await read_case(world) == ("REFUNDED", "ann")
 
 
 async def test_a_second_refund_of_a_case_is_refused(world: World) -> None:
@@ -222,13 +224,13 @@ async def test_a_second_refund_of_a_case_is_refused(world: World) -> None:
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     for _ in range(2):
         with pytest.raises(RefusedError) as refused:
-            await _refund(world, payment, row["id"], row["capture_id"])
+            await _refund_case(world, payment, row["id"], row["capture_id"])
         assert refused.value.code is ErrorCode.CONFLICT
         await work(world)
     assert len(world.gateway.refunds) == 1
 
 
-async def _refund(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
+async def _refund_case(world: World, payment: Payment, case_id: UUID, capture_id: UUID) -> None:
     async with world.database.transaction() as tx:
         await payment_store.lock(tx, [payment.id])
         await refund_case(tx, case_id, capture_id, "ann")
@@ -242,7 +244,7 @@ async def test_credited_money_cannot_be_refunded_through_a_case(world: World) ->
     [row] = await world.rows("SELECT id, capture_id, kind FROM money_case")
     assert row["kind"] == "REFUND_REVERSED"
     with pytest.raises(RefusedError, match="refund the payment") as refused:
-        await _refund(world, payment, row["id"], row["capture_id"])
+        await _refund_case(world, payment, row["id"], row["capture_id"])
     assert refused.value.code is ErrorCode.CONFLICT
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 
@@ -262,10 +264,10 @@ async def test_a_case_closes_when_its_pending_refund_succeeds(world: World) -> N
     payment = await _orphan(world)
     world.gateway.answer_refund = PENDING
     await work(world)
-    assert await case(world) == ("OPEN", None)
+    assert await read_case(world) == ("OPEN", None)
     [refund] = await world.rows("SELECT id FROM refund")
     assert (await hear(world, refund["id"])).payment_id == payment.id
-    assert await case(world) == ("REFUNDED", AUTO_REFUND)
+    assert await read_case(world) == ("REFUNDED", AUTO_REFUND)
 
 
 async def test_a_case_that_an_operator_closed_is_not_changed_by_its_refund(world: World) -> None:
@@ -275,7 +277,7 @@ async def test_a_case_that_an_operator_closed_is_not_changed_by_its_refund(world
     async with world.database.transaction() as tx:
         await case_store.close(tx, row["id"], "DISMISSED", "ann", "it was a test")
     await work(world)
-    assert await case(world) == ("DISMISSED", "ann")
+    assert await read_case(world) == ("DISMISSED", "ann")
     [refund] = await world.rows("SELECT status FROM refund")
     assert refund["status"] == RefundStatus.SUCCEEDED
 
@@ -294,7 +296,7 @@ async def test_a_report_without_a_final_session_state_does_not_cause_a_refund(wo
 
 
 async def test_the_capture_of_a_case_is_locked_before_its_refund_is_written(world: World) -> None:
-    """Its remainder is read under the same lock as the refund is written."""
+    """The remainder is read and the refund is written under the same lock."""
     await auto_refund(world, on=False)
     await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")

@@ -4,8 +4,8 @@ import pytest
 
 from payintent.refunds.operations import CheckQueuedRefunds
 from payintent.refunds.send import ABSENT_FINAL_AFTER_S
-from tests.refunds.refund_gateway import RefundGateway, able
-from tests.refunds.refunding import ABSENT, DONE, asked, kept, paid, wait_s, work
+from tests.refunds.refund_gateway import RefundGateway, set_capabilities
+from tests.refunds.refunding import ABSENT, DONE, asked, kept, paid, seconds_until_due, work
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
@@ -15,7 +15,7 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def check_queued(world: World) -> int:
+async def check_queued_refunds(world: World) -> int:
     return (await world.perform(CheckQueuedRefunds())).refunds
 
 
@@ -25,7 +25,7 @@ async def test_a_queued_refund_that_the_gateway_has_already_executed_is_not_sent
     payment = await paid(world)
     refund = await asked(world, payment)
     world.gateway.answer_inquire_refund = DONE
-    assert await check_queued(world) == 1
+    assert await check_queued_refunds(world) == 1
     assert await work(world) == 1
     assert world.gateway.refunds == []
     assert (await kept(world, refund)).status == "SUCCEEDED"
@@ -35,7 +35,7 @@ async def test_a_queued_refund_that_the_gateway_has_already_executed_is_not_sent
 async def test_an_unknown_refund_is_sent_to_an_idempotent_gateway(world: World) -> None:
     refund = await asked(world, await paid(world))
     world.gateway.answer_inquire_refund = ABSENT
-    await check_queued(world)
+    await check_queued_refunds(world)
     await work(world)
     await world.move_clock(60)
     await work(world)
@@ -46,11 +46,11 @@ async def test_an_unknown_refund_is_sent_to_an_idempotent_gateway(world: World) 
 async def test_an_unknown_refund_to_a_non_idempotent_gateway_fails_after_ten_minutes(
     world: World,
 ) -> None:
-    able(world, refund_is_idempotent=False)
+    set_capabilities(world, refund_is_idempotent=False)
     payment = await paid(world)
     refund = await asked(world, payment)
     world.gateway.answer_inquire_refund = ABSENT
-    await check_queued(world)
+    await check_queued_refunds(world)
     await work(world)
     assert (await kept(world, refund)).status == "PENDING"
     await world.move_clock(ABSENT_FINAL_AFTER_S + 60)
@@ -63,12 +63,12 @@ async def test_an_unknown_refund_to_a_non_idempotent_gateway_fails_after_ten_min
 async def test_refunds_that_were_handed_over_or_have_ended_are_not_checked(
     world: World,
 ) -> None:
-    done = await asked(world, await paid(world))
+    ended_refund = await asked(world, await paid(world))
     await work(world)
-    resting = await asked(world, await paid(world))
-    await world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", resting.id)
-    assert await check_queued(world) == 1
-    assert (await kept(world, resting)).step == "sent"
-    assert await wait_s(world, resting) is None
-    assert (await kept(world, done)).step == "ended"
-    assert await check_queued(world) == 0
+    handed_over_refund = await asked(world, await paid(world))
+    await world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", handed_over_refund.id)
+    assert await check_queued_refunds(world) == 1
+    assert (await kept(world, handed_over_refund)).step == "sent"
+    assert await seconds_until_due(world, handed_over_refund) is None
+    assert (await kept(world, ended_refund)).step == "ended"
+    assert await check_queued_refunds(world) == 0

@@ -12,7 +12,7 @@ from payintent.gateways.port import RefundSupport
 from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
 from payintent.refunds.model import Refund, RefundStatus
-from tests.refunds.refund_gateway import GONE, RefundGateway, able
+from tests.refunds.refund_gateway import GONE, RefundGateway, set_capabilities
 from tests.refunds.refunding import Books, asked, books, kept, paid, work
 from tests.support.fakes import FakeGateway
 from tests.support.staging import hold_transaction, wait_until_blocked
@@ -24,16 +24,16 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def refusal(
+async def request_refused(
     world: World, payment: Payment, amount: object = None, **more: object
 ) -> RefusedError:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as error:
         await asked(world, payment, amount, **more)  # type: ignore[arg-type]
-    return refused.value
+    return error.value
 
 
-async def fee(world: World, rate: str) -> None:
-    """Let buyers pay a fee."""
+async def set_fee(world: World, rate: str) -> None:
+    """Charge buyers a fee at this rate."""
     await world.rows(
         "UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = $1", Decimal(rate)
     )
@@ -54,16 +54,16 @@ async def test_a_refund_without_an_amount_is_for_the_whole_remainder(world: Worl
     payment = await paid(world)
     await asked(world, payment, "0.01")
     assert (await asked(world, payment)).amount_text == "1589.99"
-    assert (await refusal(world, payment)).code is ErrorCode.REFUND_EXCEEDS_REMAINING
+    assert (await request_refused(world, payment)).code is ErrorCode.REFUND_EXCEEDS_REMAINING
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
 async def test_a_refund_cannot_exceed_the_remaining_amount(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment, "1000")
-    refused = await refusal(world, payment, "590.01")
-    assert refused.code is ErrorCode.REFUND_EXCEEDS_REMAINING
-    assert "590.00 THB" in refused.message
+    error = await request_refused(world, payment, "590.01")
+    assert error.code is ErrorCode.REFUND_EXCEEDS_REMAINING
+    assert "590.00 THB" in error.message
     assert (await asked(world, payment, "590.00")).amount_minor == 59000
 
 
@@ -71,23 +71,23 @@ async def test_concurrent_refunds_are_accepted_only_up_to_the_remaining_amount(
     world: World,
 ) -> None:
     payment = await paid(world)
-    asks = [asyncio.create_task(asked(world, payment, "500")) for _ in range(7)]
-    done = await asyncio.gather(*asks, return_exceptions=True)
-    assert sum(isinstance(item, Refund) for item in done) == 3
-    refused = [item for item in done if isinstance(item, RefusedError)]
-    assert {item.code for item in refused} == {ErrorCode.REFUND_EXCEEDS_REMAINING}
+    tasks = [asyncio.create_task(asked(world, payment, "500")) for _ in range(7)]
+    results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sum(isinstance(item, Refund) for item in results) == 3
+    errors = [item for item in results if isinstance(item, RefusedError)]
+    assert {item.code for item in errors} == {ErrorCode.REFUND_EXCEEDS_REMAINING}
     assert await books(world, payment) == Books("PAID", "0", "1500", 0, 150000)
 
 
 async def test_only_one_of_two_concurrent_full_refunds_is_accepted(world: World) -> None:
     payment = await paid(world)
 
-    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
-        both = [asyncio.create_task(asked(world, payment)) for _ in range(2)]
-        await wait_until_blocked(world, *both)
-        await first.commit()
-        done = await asyncio.gather(*both, return_exceptions=True)
-    assert sorted(type(item).__name__ for item in done) == ["Refund", "RefusedError"]
+    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as holder:
+        tasks = [asyncio.create_task(asked(world, payment)) for _ in range(2)]
+        await wait_until_blocked(world, *tasks)
+        await holder.commit()
+        results = await asyncio.gather(*tasks, return_exceptions=True)
+    assert sorted(type(item).__name__ for item in results) == ["Refund", "RefusedError"]
 
 
 async def test_a_repeated_key_returns_the_same_refund_without_another_reservation(
@@ -98,29 +98,33 @@ async def test_a_repeated_key_returns_the_same_refund_without_another_reservatio
     assert await asked(world, payment, "100", key) == first
     await work(world)
     replayed = await asked(world, payment, "100", key)
-    assert (replayed.id, replayed.status) == (first.id, first.status), "as it was answered"
+    assert (replayed.id, replayed.status) == (first.id, first.status), "the original response"
     assert replayed.updated_at == first.updated_at
     assert (await kept(world, first)).status is RefundStatus.SUCCEEDED
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "100", "0", 10000, 0)
 
 
 async def test_a_key_cannot_be_reused_for_a_different_refund(world: World) -> None:
-    payment, other, key = await paid(world), await paid(world), uuid4()
+    payment, second_payment, key = await paid(world), await paid(world), uuid4()
     await asked(world, payment, "100", key)
-    for against, amount in ((payment, "100.5"), (payment, None), (other, "100")):
-        refused = await refusal(world, against, amount, key=key)
-        assert refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
-    assert (await refusal(world, payment, "100", key=key, reason="x")).code == refused.code
+    for conflicting_payment, amount in (
+        (payment, "100.5"),
+        (payment, None),
+        (second_payment, "100"),
+    ):
+        error = await request_refused(world, conflicting_payment, amount, key=key)
+        assert error.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    assert (await request_refused(world, payment, "100", key=key, reason="x")).code == error.code
 
 
 async def test_a_refused_refund_leaves_its_key_free(world: World) -> None:
     payment, key = await paid(world), uuid4()
-    await refusal(world, payment, "2000", key=key)
+    await request_refused(world, payment, "2000", key=key)
     assert (await asked(world, payment, "100", key)).status is RefundStatus.PENDING
 
 
 @pytest.mark.parametrize(
-    ("amount", "code", "malformed"),
+    ("amount", "code", "is_malformed"),
     [
         ("0", ErrorCode.INVALID_AMOUNT, False),
         ("0.00", ErrorCode.INVALID_AMOUNT, False),
@@ -135,31 +139,35 @@ async def test_a_refused_refund_leaves_its_key_free(world: World) -> None:
     ],
 )
 async def test_an_invalid_amount_is_refused(
-    world: World, amount: object, code: ErrorCode, malformed: bool
+    world: World, amount: object, code: ErrorCode, is_malformed: bool
 ) -> None:
-    refused = await refusal(world, await paid(world), amount)
-    assert (refused.code, refused.is_malformed) == (code, malformed)
+    error = await request_refused(world, await paid(world), amount)
+    assert (error.code, error.is_malformed) == (code, is_malformed)
 
 
 async def test_only_a_paid_payment_can_be_refunded(world: World) -> None:
     pending, processing = await world.create(), await world.create()
     await world.select(processing)
-    whole = await paid(world)
-    await asked(world, whole)
+    refunded_payment = await paid(world)
+    await asked(world, refunded_payment)
     await work(world)
-    for payment, status in ((pending, "PENDING"), (processing, "PROCESSING"), (whole, "REFUNDED")):
-        refused = await refusal(world, payment)
-        assert refused.code is ErrorCode.INVALID_PAYMENT_STATE
-        assert status in refused.message
+    for payment, status in (
+        (pending, "PENDING"),
+        (processing, "PROCESSING"),
+        (refunded_payment, "REFUNDED"),
+    ):
+        error = await request_refused(world, payment)
+        assert error.code is ErrorCode.INVALID_PAYMENT_STATE
+        assert status in error.message
 
 
 async def test_a_destination_is_refused_for_a_gateway_payment(world: World) -> None:
-    refused = await refusal(world, await paid(world), destination="0x" + "01" * 20)
-    assert refused.code is ErrorCode.UNPROCESSABLE
+    error = await request_refused(world, await paid(world), destination="0x" + "01" * 20)
+    assert error.code is ErrorCode.UNPROCESSABLE
 
 
 @pytest.mark.parametrize(
-    ("refunds", "amount", "taken"),
+    ("refunds", "amount", "is_accepted"),
     [
         (RefundSupport.NONE, None, False),
         (RefundSupport.FULL_ONLY, "1589.99", False),
@@ -169,30 +177,30 @@ async def test_a_destination_is_refused_for_a_gateway_payment(world: World) -> N
     ],
 )
 async def test_a_refund_must_be_supported_by_the_gateway(
-    world: World, refunds: RefundSupport, amount: str | None, taken: bool
+    world: World, refunds: RefundSupport, amount: str | None, is_accepted: bool
 ) -> None:
     payment = await paid(world)
-    able(world, refunds=refunds)
-    if taken:
+    set_capabilities(world, refunds=refunds)
+    if is_accepted:
         assert (await asked(world, payment, amount)).status is RefundStatus.PENDING
     else:
-        assert (await refusal(world, payment, amount)).code is ErrorCode.UNPROCESSABLE
+        assert (await request_refused(world, payment, amount)).code is ErrorCode.UNPROCESSABLE
 
 
 async def test_a_fractional_refund_is_refused_by_a_gateway_without_decimals(world: World) -> None:
     payment = await paid(world)
-    able(world, decimals={"THB": 0})
-    assert (await refusal(world, payment, "0.50")).code is ErrorCode.UNPROCESSABLE
+    set_capabilities(world, decimals={"THB": 0})
+    assert (await request_refused(world, payment, "0.50")).code is ErrorCode.UNPROCESSABLE
     assert (await asked(world, payment, "90")).amount_minor == 9000
 
 
 async def test_a_fractional_amount_can_be_refunded_in_full_by_a_gateway_without_decimals(
     world: World,
 ) -> None:
-    """A fee rounded the total up: the gateway captured 1600, of which 1599.50 were the amount."""
-    await fee(world, "0.0003126")
+    """The gateway captured 1600: the amount of 1599.50 and a fee that rounds the total up."""
+    await set_fee(world, "0.0003126")
     payment = await paid(world, amount=Decimal("1599.50"), amount_text="1599.50")
-    able(world, decimals={"THB": 0})
+    set_capabilities(world, decimals={"THB": 0})
     assert (await asked(world, payment)).amount_minor == 160000
     await work(world)
     assert await books(world, payment) == Books("REFUNDED", "1599.5", "0", 160000, 0)
@@ -201,7 +209,7 @@ async def test_a_fractional_amount_can_be_refunded_in_full_by_a_gateway_without_
 async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_remainder(
     world: World,
 ) -> None:
-    await fee(world, "0.03")
+    await set_fee(world, "0.03")
     payment = await paid(world, amount=Decimal("10.00"), amount_text="10.00")
     refunds = [await asked(world, payment, amount) for amount in ("3.33", "3.33", None)]
     assert [refund.amount_minor for refund in refunds] == [342, 342, 346]
@@ -214,9 +222,9 @@ async def test_a_refund_is_refused_during_an_outage_of_the_gateway(world: World)
     payment, key = await paid(world), uuid4()
     for _ in range(FAILURES_MAX):
         await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, GONE)
-    refused = await refusal(world, payment, "100", key=key)
-    assert refused.code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE
-    assert refused.retry_after_s
+    error = await request_refused(world, payment, "100", key=key)
+    assert error.code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE
+    assert error.retry_after_s
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
     await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, None)
     assert (await asked(world, payment, "100", key)).status is RefundStatus.PENDING
@@ -235,4 +243,4 @@ async def test_a_refund_accepted_before_an_outage_is_replayed_during_the_outage(
 async def test_a_refund_is_refused_if_the_adapter_is_not_installed(world: World) -> None:
     payment = await paid(world)
     world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
-    assert (await refusal(world, payment)).code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE
+    assert (await request_refused(world, payment)).code is ErrorCode.REFUND_PROVIDER_UNAVAILABLE

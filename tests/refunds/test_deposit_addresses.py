@@ -1,4 +1,4 @@
-"""The address for a deposit's refund: its link, mail and limit, and a missing address."""
+"""The buyer enters the address for the refund of a deposit with a link, which can be mailed."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
@@ -55,7 +55,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @dataclass(frozen=True)
 class Deposits:
-    """A merchant whose buyers pay to deposit addresses."""
+    """A merchant that accepts payments to deposit addresses."""
 
     world: World
     method: int
@@ -102,12 +102,12 @@ async def test_only_the_approver_sees_the_link_and_it_is_not_stored(
     page = await api.send("GET", path[1])
     assert (page.status, b"25.5" in page.body) == (200, True)
     code = path[1].rpartition("/")[2]
-    stored = await world.rows("SELECT details::text FROM audit")
-    assert stored
-    stored += await world.rows("SELECT changes::text, proposal.sealed::text FROM proposal")
-    assert not [row for row in stored if code in str(tuple(row.values()))]
-    said = capsys.readouterr()
-    assert code not in said.out + said.err
+    rows = await world.rows("SELECT details::text FROM audit")
+    assert rows
+    rows += await world.rows("SELECT changes::text, proposal.sealed::text FROM proposal")
+    assert not [row for row in rows if code in str(tuple(row.values()))]
+    output = capsys.readouterr()
+    assert code not in output.out + output.err
 
 
 async def test_the_link_is_mailed_in_the_shops_language_until_the_address_is_entered(
@@ -122,9 +122,9 @@ async def test_the_link_is_mailed_in_the_shops_language_until_the_address_is_ent
     ]
     await deposits.enter(refunds[1])
     await world.rows("DELETE FROM mail WHERE kind = 'receipt'")
-    waiting = await world.rows("SELECT kind, refund_id, payment_id, sealed FROM mail")
+    queued_mails = await world.rows("SELECT kind, refund_id, payment_id, sealed FROM mail")
     refund_ids = {ids.parse_id(ids.REFUND, refund.id) for refund in refunds[:2]}
-    assert {tuple(row.values()) for row in waiting} == {
+    assert {tuple(row.values()) for row in queued_mails} == {
         ("refund_address", refund_id, None, None) for refund_id in refund_ids
     }
     sender = open_mail_sender(world.service, SmtpClient(world.service.settings))
@@ -149,11 +149,13 @@ async def test_a_refund_whose_buyer_enters_no_address_can_be_rejected(deposits: 
     payment = await deposits.paid()
     refund = await deposits.refund(payment)
     assert (refund.step, refund.can_enter_address) == ("address", True)
-    rejected = await deposits.world.perform(RejectRefund(refund_id=refund.id, note="no answer"))
-    assert (rejected.status, rejected.failure_reason) == ("FAILED", "REJECTED")
-    assert not rejected.can_enter_address
-    again = await deposits.refund(payment)
-    assert again.goes_back == refund.goes_back
+    rejected_refund = await deposits.world.perform(
+        RejectRefund(refund_id=refund.id, note="no answer")
+    )
+    assert (rejected_refund.status, rejected_refund.failure_reason) == ("FAILED", "REJECTED")
+    assert not rejected_refund.can_enter_address
+    second_refund = await deposits.refund(payment)
+    assert second_refund.goes_back == refund.goes_back
 
 
 async def test_only_a_deposit_refund_without_a_final_address_has_a_link(deposits: Deposits) -> None:
@@ -194,8 +196,10 @@ async def test_a_corrected_address_needs_a_new_approval(deposits: Deposits) -> N
     world = deposits.world
     await world.rows("UPDATE chain SET refund_approval_above = 1")
     refund = await deposits.enter(await deposits.refund(await deposits.paid()))
-    approved = await world.perform(ApproveRefund(refund_id=refund.id, note="the buyer's wallet"))
-    assert (approved.step, approved.approved_by is None) == ("queued", False)
-    corrected = await deposits.enter(refund, OTHER)
-    assert (corrected.step, corrected.approved_by) == ("approval", None)
-    assert corrected.destination == OTHER.lower()
+    approved_refund = await world.perform(
+        ApproveRefund(refund_id=refund.id, note="the buyer's wallet")
+    )
+    assert (approved_refund.step, approved_refund.approved_by is None) == ("queued", False)
+    corrected_refund = await deposits.enter(refund, OTHER)
+    assert (corrected_refund.step, corrected_refund.approved_by) == ("approval", None)
+    assert corrected_refund.destination == OTHER.lower()

@@ -1,4 +1,4 @@
-"""Refunds made at the gateway count like ours, once, and open cases."""
+"""Refunds made in the gateway's dashboard are counted once, like ours, and open cases."""
 
 from dataclasses import replace
 from typing import Any
@@ -29,41 +29,41 @@ from tests.support.fakes import captured
 from tests.support.world import World
 
 
-def report(payment: Payment, amount_minor: int = 50000, **changes: Any) -> OutsideRefund:
-    """Report that a part of a payment of 1590.00 THB was refunded in the dashboard."""
-    done = OutsideRefund(
+def make_report(payment: Payment, amount_minor: int = 50000, **changes: Any) -> OutsideRefund:
+    """Build a report that a part of a payment of 1590.00 THB was refunded in the dashboard."""
+    full_report = OutsideRefund(
         reference=f"re-{payment.id}",
         capture=f"cap-{payment.id}",
         state=GatewayRefundState.DONE,
         amount_minor=amount_minor,
         currency="THB",
     )
-    return replace(done, **changes)
+    return replace(full_report, **changes)
 
 
-async def hear(world: World, about: OutsideRefund | FraudWarning, **more: Any) -> CallbackResult:
-    if isinstance(about, OutsideRefund):
-        more["outside_refund"] = about
+async def hear(world: World, subject: OutsideRefund | FraudWarning, **more: Any) -> CallbackResult:
+    if isinstance(subject, OutsideRefund):
+        more["outside_refund"] = subject
     else:
-        more["fraud_warning"] = about
+        more["fraud_warning"] = subject
     callback = VerifiedCallback(id=more.pop("name", uuid4().hex), **more)
     return await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
 
 
-async def cases(world: World, status: Any = "ALL") -> list[CaseDetails]:
+async def list_cases(world: World, status: Any = "ALL") -> list[CaseDetails]:
     return await world.perform(ListCases(status=status))
 
 
-async def ledger_holds(world: World) -> bool:
+async def is_ledger_consistent(world: World) -> bool:
     return await world.perform(CheckLedger()) == []
 
 
 async def test_a_dashboard_refund_is_counted_and_opens_a_case(world: World) -> None:
     payment = await paid(world)
-    result = await hear(world, report(payment))
+    result = await hear(world, make_report(payment))
     assert result.payment_id == payment.id
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
-    [case] = await cases(world)
+    [case] = await list_cases(world)
     assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
     assert case.payment_id == ids.format_id(ids.PAYMENT, payment.id)
     assert case.note == f"re-{payment.id}: 500.00 THB done; counted"
@@ -76,59 +76,59 @@ async def test_a_dashboard_refund_of_the_remainder_refunds_the_payment(
     payment = await paid(world)
     await asked(world, payment, "90.00")
     await work(world)
-    await hear(world, report(payment, 150000))
+    await hear(world, make_report(payment, 150000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as error:
         await asked(world, payment, "0.01")
-    assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
+    assert error.value.code is ErrorCode.INVALID_PAYMENT_STATE
 
 
 async def test_a_dashboard_refund_is_counted_once_even_if_it_is_reported_repeatedly(
     world: World,
 ) -> None:
     payment = await paid(world)
-    await hear(world, report(payment), name="evt_1")
-    await hear(world, report(payment), name="evt_1")
+    await hear(world, make_report(payment), name="evt_1")
+    await hear(world, make_report(payment), name="evt_1")
     for state in (GatewayRefundState.PENDING, GatewayRefundState.DONE):
-        await hear(world, report(payment, state=state))
+        await hear(world, make_report(payment, state=state))
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
-    assert len(await cases(world)) == 1
+    assert len(await list_cases(world)) == 1
 
 
 async def test_a_refund_that_we_requested_is_not_counted_as_a_dashboard_refund(
     world: World,
 ) -> None:
     payment = await paid(world)
-    ours = await asked(world, payment, "500.00")
-    # Its callback arrives before the answer to our request, and names only the gateway's id later.
-    named = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
-    await hear(world, report(payment), refund_id=ours.id, refund=named)
-    await hear(world, report(payment))
+    refund = await asked(world, payment, "500.00")
+    # The callback arrives before the response. A later callback has only the gateway's id.
+    refund_report = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
+    await hear(world, make_report(payment), refund_id=refund.id, refund=refund_report)
+    await hear(world, make_report(payment))
     await work(world)
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
-    assert await cases(world) == []
+    assert await list_cases(world) == []
 
 
 async def test_a_refund_with_an_id_of_another_installation_is_counted(world: World) -> None:
     payment = await paid(world)
-    named = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
-    await hear(world, report(payment), refund_id=uuid4(), refund=named)
+    refund_report = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
+    await hear(world, make_report(payment), refund_id=uuid4(), refund=refund_report)
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
 
 async def test_a_pending_dashboard_refund_is_reserved_until_it_ends(world: World) -> None:
     payment = await paid(world)
-    await hear(world, report(payment, state=GatewayRefundState.PENDING))
+    await hear(world, make_report(payment, state=GatewayRefundState.PENDING))
     assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
-    await hear(world, report(payment, state=GatewayRefundState.DECLINED))
+    await hear(world, make_report(payment, state=GatewayRefundState.DECLINED))
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
 async def test_a_failure_that_arrives_before_the_refund_itself_is_remembered(world: World) -> None:
     payment = await paid(world)
-    await hear(world, report(payment, state=GatewayRefundState.DECLINED))
-    assert await cases(world) == []
-    await hear(world, report(payment, state=GatewayRefundState.PENDING))
+    await hear(world, make_report(payment, state=GatewayRefundState.DECLINED))
+    assert await list_cases(world) == []
+    await hear(world, make_report(payment, state=GatewayRefundState.PENDING))
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
@@ -136,12 +136,14 @@ async def test_the_gateway_is_queried_about_a_pending_dashboard_refund(
     world: World,
 ) -> None:
     payment = await paid(world)
-    await hear(world, report(payment, state=GatewayRefundState.PENDING))
+    await hear(world, make_report(payment, state=GatewayRefundState.PENDING))
     world.gateway.answer_inquire_refund = refunding.ABSENT
     for hours in (1, 2, 3):
         await work(world)
         await world.move_clock(hours * 3600)
-    assert [asked.reference for asked in world.gateway.refunds_inquired] == [f"re-{payment.id}"] * 3
+    assert [request.reference for request in world.gateway.refunds_inquired] == [
+        f"re-{payment.id}"
+    ] * 3
     assert world.gateway.refunds == []
     assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
     world.gateway.answer_inquire_refund = refunding.DONE
@@ -153,17 +155,17 @@ async def test_a_dashboard_refund_of_reserved_money_is_deferred_until_our_refund
     world: World,
 ) -> None:
     payment = await paid(world)
-    ours = await asked(world, payment)
+    refund = await asked(world, payment)
     for _ in range(2):
-        with pytest.raises(RefusedError) as refused:
-            await hear(world, report(payment, 159000))
-        assert refused.value.code is ErrorCode.CONFLICT
-    [case] = await cases(world)
+        with pytest.raises(RefusedError) as error:
+            await hear(world, make_report(payment, 159000))
+        assert error.value.code is ErrorCode.CONFLICT
+    [case] = await list_cases(world)
     assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
-    await refunding.hear(world, ours.id, refunding.DECLINED)
-    await hear(world, report(payment, 159000))
+    await refunding.hear(world, refund.id, refunding.DECLINED)
+    await hear(world, make_report(payment, 159000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
-    [case] = await cases(world)
+    [case] = await list_cases(world)
     assert case.note.endswith(
         "this money is reserved by refunds requested through this service; counted"
     )
@@ -174,9 +176,9 @@ async def test_a_dashboard_refund_that_does_not_fit_its_capture_only_opens_a_cas
     world: World, changes: dict[str, Any]
 ) -> None:
     payment = await paid(world)
-    await hear(world, report(payment, **changes))
+    await hear(world, make_report(payment, **changes))
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
-    [case] = await cases(world)
+    [case] = await list_cases(world)
     assert case.kind == "OUTSIDE_REFUND"
     assert "not counted" in case.note
 
@@ -186,19 +188,21 @@ async def test_a_dashboard_refund_that_arrives_before_its_capture_is_refused_for
 ) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    early = report(payment, capture=session.gateway_ref.reference)
-    with pytest.raises(RefusedError) as refused:
-        await hear(world, early)
-    assert refused.value.code is ErrorCode.CONFLICT
-    assert await cases(world) == []
+    early_report = make_report(payment, capture=session.gateway_ref.reference)
+    with pytest.raises(RefusedError) as error:
+        await hear(world, early_report)
+    assert error.value.code is ErrorCode.CONFLICT
+    assert await list_cases(world) == []
 
 
 async def test_a_dashboard_refund_of_an_unassigned_capture_closes_its_case(
     world: World,
 ) -> None:
     capture = Capture(reference="cap-unknown", amount_minor=159000, currency="THB")
-    money = VerifiedCallback(id="evt_money", session_id=uuid4(), report=captured_report(capture))
-    await world.service.callback_receiver.receive(world.account_id, money, b"raw body")
+    capture_callback = VerifiedCallback(
+        id="evt_money", session_id=uuid4(), report=captured_report(capture)
+    )
+    await world.service.callback_receiver.receive(world.account_id, capture_callback, b"raw body")
     refund = OutsideRefund(
         reference="re_1",
         capture="cap-unknown",
@@ -207,9 +211,9 @@ async def test_a_dashboard_refund_of_an_unassigned_capture_closes_its_case(
         currency="THB",
     )
     await hear(world, refund)
-    statuses = {case.kind: case.status for case in await cases(world)}
+    statuses = {case.kind: case.status for case in await list_cases(world)}
     assert statuses == {"UNKNOWN_REFERENCE": "REFUNDED", "OUTSIDE_REFUND": "REFUNDED"}
-    assert await ledger_holds(world)
+    assert await is_ledger_consistent(world)
 
 
 def captured_report(capture: Capture) -> Any:
@@ -220,33 +224,33 @@ async def test_a_dashboard_refund_of_an_unknown_capture_is_stored_without_effect
     world: World,
 ) -> None:
     payment = await paid(world)
-    result = await hear(world, report(payment, capture="another shop's"))
+    result = await hear(world, make_report(payment, capture="another shop's"))
     assert (result.is_new, result.payment_id) == (True, None)
-    assert await cases(world) == []
+    assert await list_cases(world) == []
 
 
 async def test_the_ledger_stays_consistent_with_several_dashboard_refunds(world: World) -> None:
     payment = await paid(world)
     for number, amount_minor in enumerate((1, 33333, 70000)):
-        await hear(world, report(payment, amount_minor, reference=f"re_{number}"))
-    seen = (await world.read(payment)).payment
-    assert str(seen.refunded_amount) == "1033.340000000000000000"
-    listed = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
-    assert [refund.amount_text for refund in listed] == ["700.00", "333.33", "0.01"]
-    assert await ledger_holds(world)
+        await hear(world, make_report(payment, amount_minor, reference=f"re_{number}"))
+    stored_payment = (await world.read(payment)).payment
+    assert str(stored_payment.refunded_amount) == "1033.340000000000000000"
+    refunds = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
+    assert [refund.amount_text for refund in refunds] == ["700.00", "333.33", "0.01"]
+    assert await is_ledger_consistent(world)
 
 
 async def test_a_dashboard_refund_still_counts_after_an_operator_accepts_its_case(
     world: World,
 ) -> None:
     payment = await paid(world)
-    await hear(world, report(payment))
-    [case] = await cases(world)
+    await hear(world, make_report(payment))
+    [case] = await list_cases(world)
     with pytest.raises(RefusedError):
         await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="again"))
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="by Ann"))
-    await hear(world, report(payment))
-    assert await cases(world, "OPEN") == []
+    await hear(world, make_report(payment))
+    assert await list_cases(world, "OPEN") == []
     assert (await books(world, payment)).refunded == "500"
 
 
@@ -256,6 +260,6 @@ async def test_a_fraud_warning_opens_a_single_case_and_has_no_other_effect(world
     first = await hear(world, warning)
     await hear(world, warning)
     assert first.payment_id == payment.id
-    [case] = await cases(world)
+    [case] = await list_cases(world)
     assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer suspects fraud: stolen_card")
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)

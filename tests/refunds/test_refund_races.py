@@ -1,4 +1,4 @@
-"""Concurrent refunds over HTTP never exceed the remainder, and a key creates one refund."""
+"""Concurrent refunds over HTTP never exceed the remainder, and a key creates a single refund."""
 
 import asyncio
 from collections import Counter
@@ -15,7 +15,7 @@ from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.refunds.settle import settle_refund
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.refunds.requests import ask, capture_of, kept, paid, read, send, uuid_of
+from tests.refunds.requests import ask, kept, paid, parse_refund_id, read, read_capture, send
 from tests.support.arrange import payment_of, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_api
@@ -32,8 +32,8 @@ def settings(settings: Settings) -> Settings:
 
 
 @asynccontextmanager
-async def another(world: World, **changes: Any) -> AsyncIterator[Api]:
-    """The API of another process, with a separate service and connections."""
+async def serving_second_api(world: World, **changes: Any) -> AsyncIterator[Api]:
+    """Serve the API like another process, with its own service and connections."""
     settings = world.service.settings.model_copy(update=changes)
     service = await open_service(settings, {"fake": world.gateway})
     async with serving_api(settings, replace(world, service=service)) as api:
@@ -42,12 +42,14 @@ async def another(world: World, **changes: Any) -> AsyncIterator[Api]:
 
 @pytest.fixture
 async def apis(api: Api) -> AsyncIterator[list[Api]]:
-    async with another(api.world) as second:
+    async with serving_second_api(api.world) as second:
         yield [api, second]
 
 
-async def fifty(apis: list[Api], asking: Callable[[Api], Awaitable[Answer]]) -> list[Answer]:
-    return await asyncio.gather(*(asking(apis[number % len(apis)]) for number in range(50)))
+async def send_fifty(
+    apis: list[Api], send_request: Callable[[Api], Awaitable[Answer]]
+) -> list[Answer]:
+    return await asyncio.gather(*(send_request(apis[number % len(apis)]) for number in range(50)))
 
 
 async def test_only_one_of_fifty_concurrent_refunds_of_60_is_accepted_for_a_payment_of_100(
@@ -55,36 +57,40 @@ async def test_only_one_of_fifty_concurrent_refunds_of_60_is_accepted_for_a_paym
 ) -> None:
     api = apis[0]
     created = await paid(api, currency="USD", amount="100.00")
-    answers = await fifty(apis, lambda one: ask(one, created, amount="60.00"))
+    answers = await send_fifty(apis, lambda client: ask(client, created, amount="60.00"))
     accepted = [answer for answer in answers if answer.status == 201]
     assert Counter(refusal(answer) for answer in answers if answer.status != 201) == {_TOO_MUCH: 49}
-    [only] = accepted
-    assert await capture_of(api, created) == (10000, 0, 6000)
+    [accepted_refund] = accepted
+    assert await read_capture(api, created) == (10000, 0, 6000)
     await send(api.world)
-    assert (await read(api, only.json["id"])).json["status"] == "SUCCEEDED"
-    seen = (await api.get(created.json["id"])).json
-    assert (seen["status"], seen["refunded_amount"]) == ("PARTIALLY_REFUNDED", "60.00")
+    assert (await read(api, accepted_refund.json["id"])).json["status"] == "SUCCEEDED"
+    payment = (await api.get(created.json["id"])).json
+    assert (payment["status"], payment["refunded_amount"]) == ("PARTIALLY_REFUNDED", "60.00")
     assert [refund.amount_minor for refund in api.world.gateway.refunds] == [6000]
     [row] = await kept(api.world)
-    assert uuid_of(only) == row["id"]
+    assert parse_refund_id(accepted_refund) == row["id"]
 
 
 async def test_fifty_concurrent_small_refunds_never_exceed_the_payment(
     apis: list[Api],
 ) -> None:
-    """While workers settle them: accepting and settling lock in the same order."""
+    """Workers settle the refunds concurrently: both lock in the same order."""
     api = apis[0]
     created = await paid(api, currency="USD", amount="100.00")
-    asked = asyncio.create_task(fifty(apis, lambda one: ask(one, created, amount="3.00")))
-    while not asked.done():
+    requests = asyncio.create_task(
+        send_fifty(apis, lambda client: ask(client, created, amount="3.00"))
+    )
+    while not requests.done():
         await asyncio.gather(send(api.world), send(api.world))
         await asyncio.sleep(0)
     await send(api.world)
-    told = Counter(item.status if item.status == 201 else refusal(item) for item in await asked)
-    assert told == {201: 33, _TOO_MUCH: 17}
-    seen = (await api.get(created.json["id"])).json
-    assert (seen["status"], seen["refunded_amount"]) == ("PARTIALLY_REFUNDED", "99.00")
-    assert await capture_of(api, created) == (10000, 9900, 0)
+    outcomes = Counter(
+        item.status if item.status == 201 else refusal(item) for item in await requests
+    )
+    assert outcomes == {201: 33, _TOO_MUCH: 17}
+    payment = (await api.get(created.json["id"])).json
+    assert (payment["status"], payment["refunded_amount"]) == ("PARTIALLY_REFUNDED", "99.00")
+    assert await read_capture(api, created) == (10000, 9900, 0)
     assert len({refund.refund_id for refund in api.world.gateway.refunds}) == 33
 
 
@@ -92,17 +98,17 @@ async def test_fifty_concurrent_requests_with_the_same_key_create_a_single_refun
     apis: list[Api],
 ) -> None:
     created, key = await paid(apis[0]), str(uuid4())
-    answers = await fifty(apis, lambda one: ask(one, created, key, amount="1.00"))
+    answers = await send_fifty(apis, lambda client: ask(client, created, key, amount="1.00"))
     assert {answer.status for answer in answers} == {201}
     assert len({answer.body for answer in answers}) == 1
     assert sum("Idempotency-Replayed" not in answer.headers for answer in answers) == 1
     assert len(await kept(apis[0].world)) == 1
-    assert await capture_of(apis[0], created) == (159000, 0, 100)
+    assert await read_capture(apis[0], created) == (159000, 0, 100)
 
 
 @asynccontextmanager
-async def refunds_held_up(world: World) -> AsyncIterator[asyncpg.Connection]:
-    """Block every transaction that is about to write a refund while the block runs."""
+async def hold_refund_writes(world: World) -> AsyncIterator[asyncpg.Connection]:
+    """Block all transactions that write a refund until the `with` block ends."""
     holder = await world.open_connection()
     try:
         async with holder.transaction():
@@ -112,7 +118,9 @@ async def refunds_held_up(world: World) -> AsyncIterator[asyncpg.Connection]:
         await holder.close()
 
 
-async def until_locks_wait(world: World, kind: str, count: int, *tasks: asyncio.Task[Any]) -> None:
+async def wait_for_blocked_locks(
+    world: World, kind: str, count: int, *tasks: asyncio.Task[Any]
+) -> None:
     """Wait until this many locks of a kind are requested but not granted."""
     watcher = await world.open_connection()
     try:
@@ -122,7 +130,7 @@ async def until_locks_wait(world: World, kind: str, count: int, *tasks: asyncio.
                 "WHERE a.datname = current_database() AND NOT l.granted AND l.locktype = $1",
                 kind,
             ):
-                assert not any(task.done() for task in tasks), "it did not wait"
+                assert not any(task.done() for task in tasks), "the task ended instead of waiting"
                 await asyncio.sleep(0.005)
     finally:
         await watcher.close()
@@ -134,11 +142,11 @@ async def test_a_refund_waits_for_a_concurrent_refund_and_respects_its_reservati
     first_api, second_api = apis
     world = first_api.world
     created = await paid(first_api)
-    async with refunds_held_up(world):
+    async with hold_refund_writes(world):
         first = asyncio.create_task(ask(first_api, created, amount="1000.00"))
-        await until_locks_wait(world, "relation", 1, first)
+        await wait_for_blocked_locks(world, "relation", 1, first)
         second = asyncio.create_task(ask(second_api, created, amount="1000.00"))
-        await until_locks_wait(world, "transactionid", 1, first, second)
+        await wait_for_blocked_locks(world, "transactionid", 1, first, second)
     assert (await first).status == 201
     assert refusal(await second) == _TOO_MUCH
     assert len(await kept(world)) == 1
@@ -150,11 +158,11 @@ async def test_a_request_with_the_same_key_waits_for_the_first_and_replays_its_r
     first_api, second_api = apis
     world, key = first_api.world, str(uuid4())
     created = await paid(first_api)
-    async with refunds_held_up(world):
+    async with hold_refund_writes(world):
         first = asyncio.create_task(ask(first_api, created, key))
-        await until_locks_wait(world, "relation", 1, first)
+        await wait_for_blocked_locks(world, "relation", 1, first)
         second = asyncio.create_task(ask(second_api, created, key))
-        await until_locks_wait(world, "transactionid", 1, first, second)
+        await wait_for_blocked_locks(world, "transactionid", 1, first, second)
     answers = await first, await second
     assert [answer.status for answer in answers] == [201, 201]
     assert answers[0].body == answers[1].body
@@ -166,37 +174,40 @@ async def test_a_refund_waits_until_an_earlier_refund_is_settled(
     api: Api,
 ) -> None:
     created = await paid(api)
-    first = uuid_of(await ask(api, created, amount="90.00"))
+    first = parse_refund_id(await ask(api, created, amount="90.00"))
     world = api.world
     declined = RefundReport(state=GatewayRefundState.DECLINED)
     settles = [
         lambda tx: settle_refund(tx, first, declined),
-        lambda tx: settle_refund(tx, uuid_of(second), DONE),
+        lambda tx: settle_refund(tx, parse_refund_id(second), DONE),
     ]
     async with hold_transaction(world, settles[0]) as settling:
-        asked = asyncio.create_task(ask(api, created, amount="1590.00"))  # more than was left
-        await until_locks_wait(world, "transactionid", 1, asked)
+        request = asyncio.create_task(ask(api, created, amount="1590.00"))  # more than remains
+        await wait_for_blocked_locks(world, "transactionid", 1, request)
         await settling.commit()
-        second = await asked
+        second = await request
     assert second.status == 201
     async with hold_transaction(world, settles[1]) as settling:
-        asked = asyncio.create_task(ask(api, created))
-        await until_locks_wait(world, "transactionid", 1, asked)
+        request = asyncio.create_task(ask(api, created))
+        await wait_for_blocked_locks(world, "transactionid", 1, request)
         await settling.commit()
-        assert refusal(await asked) == (409, "INVALID_PAYMENT_STATE")
+        assert refusal(await request) == (409, "INVALID_PAYMENT_STATE")
     assert await world.status(await payment_of(api, created)) == "REFUNDED"
 
 
 async def test_a_request_that_exceeds_the_lock_timeout_gets_a_retry_after(api: Api) -> None:
-    """With an installation's lock timeout; the key stays free."""
+    """The lock timeout is short, and the key stays free."""
     created, key = await paid(api), str(uuid4())
     payment = await payment_of(api, created)
     holder = await api.world.open_connection()
-    async with holder.transaction(), another(api.world, database_lock_timeout_ms=100) as hurried:
+    async with (
+        holder.transaction(),
+        serving_second_api(api.world, database_lock_timeout_ms=100) as impatient_api,
+    ):
         await holder.execute("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
-        answer = await ask(hurried, created, key)
+        answer = await ask(impatient_api, created, key)
     await holder.close()
     assert refusal(answer) == (409, "CONFLICT")
     assert answer.headers["Retry-After"] == "1"
-    again = await ask(api, created, key)
-    assert (again.status, again.headers.get("Idempotency-Replayed")) == (201, None)
+    retry = await ask(api, created, key)
+    assert (retry.status, retry.headers.get("Idempotency-Replayed")) == (201, None)

@@ -1,4 +1,4 @@
-"""Two people can resend a refund that was handed over, but only if it was not executed."""
+"""Two operators can resend a refund that was handed over, but only if it was not executed."""
 
 from uuid import uuid4
 
@@ -15,8 +15,18 @@ from payintent.payments.model import Payment
 from payintent.refunds.model import Refund, RefundStatus
 from payintent.refunds.operations import ResendRefund
 from payintent.refunds.send import HAND_OVER_AFTER_S
-from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
-from tests.refunds.refunding import ABSENT, DONE, PENDING, asked, hear, kept, paid, wait_s, work
+from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, set_capabilities
+from tests.refunds.refunding import (
+    ABSENT,
+    DONE,
+    PENDING,
+    asked,
+    hear,
+    kept,
+    paid,
+    seconds_until_due,
+    work,
+)
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import FakeGateway
 from tests.support.stage import ADA, ALAN
@@ -29,106 +39,106 @@ def gateway() -> FakeGateway:
 
 
 @pytest.fixture
-async def resting(world: World) -> tuple[Payment, Refund]:
-    """A refund that was sent to its gateway, without a report for a week."""
+async def handed_over(world: World) -> tuple[Payment, Refund]:
+    """A refund that was handed over, because its gateway did not respond for a week."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     payment = await paid(world)
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
     refund = await asked(world, payment)
     await work(world)
-    await let_rest(world, refund)
+    await wait_for_handover(world, refund)
     return payment, refund
 
 
-async def let_rest(world: World, refund: Refund, weeks: int = 1) -> None:
+async def wait_for_handover(world: World, refund: Refund, weeks: int = 1) -> None:
     await world.move_clock(weeks * (HAND_OVER_AFTER_S + 60))
     await work(world)
-    assert await wait_s(world, refund) is None
+    assert await seconds_until_due(world, refund) is None
 
 
-def resend(refund: Refund) -> ResendRefund:
+def make_resend(refund: Refund) -> ResendRefund:
     return ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="the gateway is back")
 
 
 async def propose(world: World, refund: Refund) -> str:
-    proposal = await world.service.submit(resend(refund), ADA)
+    proposal = await world.service.submit(make_resend(refund), ADA)
     assert isinstance(proposal, Proposal)
     return ids.format_id(ids.APPROVAL, proposal.id)
 
 
-async def resend_by_two(world: World, refund: Refund) -> None:
+async def resend_with_approval(world: World, refund: Refund) -> None:
     approval = Approve(approval_id=await propose(world, refund))
     await world.service.run_operation(approval, ALAN)
 
 
-async def refusal(world: World, refund: Refund) -> tuple[ErrorCode, str]:
-    with pytest.raises(RefusedError) as refused:
-        await world.service.submit(resend(refund), ADA)
-    return refused.value.code, refused.value.message
+async def submit_refused(world: World, refund: Refund) -> tuple[ErrorCode, str]:
+    with pytest.raises(RefusedError) as error:
+        await world.service.submit(make_resend(refund), ADA)
+    return error.value.code, error.value.message
 
 
-async def case(world: World) -> tuple[str, str]:
+async def read_case(world: World) -> tuple[str, str]:
     [row] = await world.rows("SELECT status, note FROM money_case WHERE kind = 'RECONCILIATION'")
     return row["status"], row["note"]
 
 
 async def test_two_people_can_resend_a_refund_that_the_gateway_does_not_know(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    payment, refund = resting
+    payment, refund = handed_over
     world.gateway.answer_inquire_refund = ABSENT
     world.gateway.answer_refund = DONE
-    waiting = await propose(world, refund)
+    approval_id = await propose(world, refund)
     assert await work(world) == 0
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
-        await world.service.run_operation(Approve(approval_id=waiting), ADA)
-    shown = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
-    assert "is retried" in shown.changes[0]
-    await world.service.run_operation(Approve(approval_id=waiting), ALAN)
+        await world.service.run_operation(Approve(approval_id=approval_id), ADA)
+    approval = await world.service.run_operation(ShowApproval(approval_id=approval_id), ALAN)
+    assert "is retried" in approval.changes[0]
+    await world.service.run_operation(Approve(approval_id=approval_id), ALAN)
     assert len(world.gateway.refunds) == 1
     await work(world)
     await world.move_clock(HAND_OVER_AFTER_S + 120)
     await work(world)
     assert [item.refund_id for item in world.gateway.refunds] == [refund.id] * 2
     assert await world.status(payment) == "REFUNDED"
-    assert await case(world) == ("OPEN", "resent by Ada: the gateway is back")
+    assert await read_case(world) == ("OPEN", "resent by Ada: the gateway is back")
 
 
 async def test_a_refund_that_the_gateway_has_executed_is_not_sent_again(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    payment, refund = resting
+    payment, refund = handed_over
     world.gateway.answer_inquire_refund = DONE
-    await resend_by_two(world, refund)
+    await resend_with_approval(world, refund)
     await work(world)
     assert len(world.gateway.refunds) == 1
     assert await world.status(payment) == "REFUNDED"
 
 
 async def test_a_resent_refund_without_a_response_reopens_its_case_after_another_week(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    _, refund = resting
-    await resend_by_two(world, refund)
+    _, refund = handed_over
+    await resend_with_approval(world, refund)
     await work(world)
     await world.rows(
         "UPDATE money_case SET status = 'DISMISSED', closed_at = clock(), closed_by = 'Ada'"
     )
-    assert await wait_s(world, refund) is not None
-    await let_rest(world, refund, weeks=2)
+    assert await seconds_until_due(world, refund) is not None
+    await wait_for_handover(world, refund, weeks=2)
     assert len(world.gateway.refunds) == 1
-    assert await case(world) == (
+    assert await read_case(world) == (
         *("OPEN", "resent by Ada: the gateway is back; handed over to an operator again"),
     )
 
 
 async def test_a_refund_cannot_be_resent_if_the_gateway_may_execute_it_twice(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    _, refund = resting
-    able(world, refund_is_idempotent=False)
-    code, message = await refusal(world, refund)
+    _, refund = handed_over
+    set_capabilities(world, refund_is_idempotent=False)
+    code, message = await submit_refused(world, refund)
     assert code is ErrorCode.UNPROCESSABLE
     assert "settle it at the gateway" in message
 
@@ -138,14 +148,14 @@ async def test_a_refund_that_never_reached_a_non_idempotent_gateway_can_be_resen
 ) -> None:
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
-    able(world, refund_is_idempotent=False)
+    set_capabilities(world, refund_is_idempotent=False)
     payment = await paid(world)
     world.gateway.answer_refund = GONE
     refund = await asked(world, payment)
     await work(world)
-    await let_rest(world, refund)
+    await wait_for_handover(world, refund)
     world.gateway.answer_refund = DONE
-    await resend_by_two(world, refund)
+    await resend_with_approval(world, refund)
     await work(world)
     assert await world.status(payment) == "REFUNDED"
 
@@ -155,42 +165,42 @@ async def test_only_a_refund_that_was_handed_over_can_be_resent(world: World) ->
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
     for step in ("queued", "sent"):
-        assert await refusal(world, refund) == (
+        assert await submit_refused(world, refund) == (
             *(ErrorCode.CONFLICT, f"the refund was not handed over to an operator: it is {step}"),
         )
         await work(world)
     await hear(world, refund.id, DONE)
-    code, message = await refusal(world, refund)
+    code, message = await submit_refused(world, refund)
     assert (code, message.split()[-1]) == (ErrorCode.CONFLICT, "SUCCEEDED")
 
 
 async def test_approval_of_a_resend_is_refused_if_the_refund_has_ended(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    _, refund = resting
-    waiting = await propose(world, refund)
+    _, refund = handed_over
+    approval_id = await propose(world, refund)
     await hear(world, refund.id, DONE)
     with pytest.raises(RefusedError, match="it is SUCCEEDED"):
-        await world.service.run_operation(Approve(approval_id=waiting), ALAN)
+        await world.service.run_operation(Approve(approval_id=approval_id), ALAN)
     assert (await kept(world, refund)).status is RefundStatus.SUCCEEDED
 
 
 async def test_a_refund_of_disputed_money_cannot_be_resent(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    """The bank refunds it independently, and the buyer would receive it twice."""
-    _, refund = resting
+    """If the bank also refunds the buyer, a resend would pay the buyer twice."""
+    _, refund = handed_over
     await world.rows("UPDATE capture SET disputed_minor = 1")
-    assert await refusal(world, refund) == (
+    assert await submit_refused(world, refund) == (
         *(ErrorCode.CONFLICT, "this refund's money is held for a dispute"),
     )
 
 
 async def test_a_refund_with_a_transfer_on_the_chain_cannot_be_resent(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    """A person must find out what was refunded under its id."""
-    _, refund = resting
+    """An operator must first examine the transfer with the id of the refund."""
+    _, refund = handed_over
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     account_id = (await world.perform(contract)).account_id
     await world.rows(
@@ -201,17 +211,17 @@ async def test_a_refund_with_a_transfer_on_the_chain_cannot_be_resent(
         """,
         *(uuid4(), account_id, bytes(32), bytes(16), refund.id, bytes(20)),
     )
-    code, message = await refusal(world, refund)
+    code, message = await submit_refused(world, refund)
     assert code is ErrorCode.CONFLICT
     assert "the chain already contains a transfer" in message
 
 
 async def test_a_resend_requires_the_finance_role_and_a_note(
-    world: World, resting: tuple[Payment, Refund]
+    world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    _, refund = resting
+    _, refund = handed_over
     with pytest.raises(RefusedError, match="requires the finance role"):
-        await world.service.submit(resend(refund), Actor("Ada", "ticket 7", Role.SUPPORT))
-    wordless = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="")
+        await world.service.submit(make_resend(refund), Actor("Ada", "ticket 7", Role.SUPPORT))
+    resend_without_note = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="")
     with pytest.raises(RefusedError, match="note must have 1 to 500 characters"):
-        await world.service.submit(wordless, ADA)
+        await world.service.submit(resend_without_note, ADA)

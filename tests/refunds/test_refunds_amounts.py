@@ -13,7 +13,7 @@ from payintent.gateways.port import (
 )
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.refunds.requests import ask, ask_raw, capture_of, kept, paid, read, send
+from tests.refunds.requests import ask, ask_raw, kept, paid, read, read_capture, send
 from tests.support.arrange import payment_of, refusal, select
 from tests.support.contracts import PAYER, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway
@@ -46,7 +46,7 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
     '"١"': _MALFORMED,
     '"１"': _MALFORMED,
     '"1\\u0000"': _MALFORMED,
-    '"\\ud800"': (400, "BAD_REQUEST"),  # no text at all
+    '"\\ud800"': (400, "BAD_REQUEST"),  # not valid Unicode
     "1": _MALFORMED,
     "1.00": _MALFORMED,
     "0": _MALFORMED,
@@ -73,9 +73,9 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
 
 async def test_invalid_and_excessive_amounts_are_refused(api: Api) -> None:
     created = await paid(api)
-    for spelling, told in _SPELLINGS.items():
+    for spelling, expected in _SPELLINGS.items():
         answer = await ask_raw(api, created, f'{{"amount":{spelling}}}')
-        assert refusal(answer) == told, spelling[:40]
+        assert refusal(answer) == expected, spelling[:40]
     assert await kept(api.world) == []
 
 
@@ -88,7 +88,7 @@ async def test_an_amount_is_returned_exactly_as_sent(api: Api, spelling: str) ->
 
 async def test_the_refusal_of_an_excessive_amount_names_the_remainder(api: Api) -> None:
     created = await paid(api)
-    await ask(api, created, amount="1500.00")  # promised is gone as well
+    await ask(api, created, amount="1500.00")  # reserved amounts count as refunded
     answer = await ask(api, created, amount="90.01")
     assert refusal(answer) == _TOO_MUCH
     assert "90.00 THB" in answer.json["message"]
@@ -99,7 +99,7 @@ async def test_the_refusal_of_an_excessive_amount_names_the_remainder(api: Api) 
         assert "refundable remainder of 0 THB" in answer.json["message"]
 
 
-async def _exclusive(api: Api, rate: str = "0.03") -> None:
+async def _set_exclusive_fee(api: Api, rate: str = "0.03") -> None:
     await api.world.rows(
         "UPDATE payment_method SET fee_mode = 'EXCLUSIVE', fee_rate = $1::text::numeric", rate
     )
@@ -108,22 +108,22 @@ async def _exclusive(api: Api, rate: str = "0.03") -> None:
 async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_remainder(
     api: Api,
 ) -> None:
-    await _exclusive(api)
+    await _set_exclusive_fee(api)
     created = await paid(api, currency="USD", amount="100.00")
     for amount in ("33.33", "33.33", "33.34"):
         assert (await ask(api, created, amount=amount)).status == 201
     await send(api.world)
-    # 103.00 was paid: 34.3299 twice, rounded down, and what is left then.
+    # The buyer paid 103.00: twice 34.3299, rounded down, and the remainder.
     assert [refund.amount_minor for refund in api.world.gateway.refunds] == [3432, 3432, 3436]
-    seen = (await api.get(created.json["id"])).json
-    assert (seen["status"], seen["refunded_amount"]) == ("REFUNDED", "100.00")
-    assert await capture_of(api, created) == (10300, 10300, 0)
+    payment = (await api.get(created.json["id"])).json
+    assert (payment["status"], payment["refunded_amount"]) == ("REFUNDED", "100.00")
+    assert await read_capture(api, created) == (10300, 10300, 0)
 
 
 async def test_partial_refunds_of_any_size_add_up_to_the_captured_amount(
     api: Api,
 ) -> None:
-    await _exclusive(api, "0.0777")
+    await _set_exclusive_fee(api, "0.0777")
     for parts in (["0.01"] * 3, ["9.98"], ["3.33", "3.33"], []):
         created = await paid(api, currency="USD", amount="9.99")
         for part in parts:
@@ -131,31 +131,31 @@ async def test_partial_refunds_of_any_size_add_up_to_the_captured_amount(
         assert (await ask(api, created)).status == 201
         await send(api.world)
         assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
-        captured, given_back, reserved = await capture_of(api, created)
-        assert (captured, given_back, reserved) == (1077, 1077, 0)
+        captured, refunded, reserved = await read_capture(api, created)
+        assert (captured, refunded, reserved) == (1077, 1077, 0)
 
 
 async def test_money_released_by_failed_partial_refunds_can_be_refunded_exactly(api: Api) -> None:
-    """Failed rounded parts leave less than their share, because the last part took the rest."""
-    await _exclusive(api)
+    """Failed refunds release less than their share if they were rounded down."""
+    await _set_exclusive_fee(api)
     created = await paid(api, currency="USD", amount="10.00")
     for _ in range(20):
-        assert (await ask(api, created, amount="0.33")).status == 201  # 0.3399, so 0.33
-    assert (await ask(api, created)).status == 201  # 3.40, and all that was rounded off
-    rest = (await kept(api.world))[-1]
-    assert rest["amount_minor"] == 1030 - 20 * 33
+        assert (await ask(api, created, amount="0.33")).status == 201  # 0.3399 is rounded to 0.33
+    assert (await ask(api, created)).status == 201  # 3.40, and all amounts that were rounded off
+    last_refund = (await kept(api.world))[-1]
+    assert last_refund["amount_minor"] == 1030 - 20 * 33
     gateway = api.world.gateway
     gateway.answer_refund = RefundReport(state=GatewayRefundState.DECLINED)
-    await api.world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", rest["id"])
+    await api.world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", last_refund["id"])
     await send(api.world)
     gateway.answer_refund = RefundReport(state=GatewayRefundState.DONE)
-    assert await capture_of(api, created) == (1030, 0, rest["amount_minor"])
+    assert await read_capture(api, created) == (1030, 0, last_refund["amount_minor"])
     assert (await ask(api, created, amount="6.59")).status == 201
     assert (await ask(api, created)).status == 201
     await api.world.rows("UPDATE refund SET next_at = clock() WHERE status = 'PENDING'")
     await send(api.world)
     assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
-    assert await capture_of(api, created) == (1030, 1030, 0)
+    assert await read_capture(api, created) == (1030, 1030, 0)
 
 
 async def test_a_refund_in_yen_has_no_decimals(api: Api) -> None:
@@ -163,15 +163,15 @@ async def test_a_refund_in_yen_has_no_decimals(api: Api) -> None:
     for spelling in ("0.5", "500.0"):
         assert refusal(await ask(api, created, amount=spelling)) == _REFUSED
     assert (await ask(api, created, amount="500")).status == 201
-    rest = await ask(api, created)
-    assert rest.json["amount"] == "501"
+    remainder = await ask(api, created)
+    assert remainder.json["amount"] == "501"
     await send(api.world)
     assert [refund.amount_minor for refund in api.world.gateway.refunds] == [500, 501]
     assert (await api.get(created.json["id"])).json["refunded_amount"] == "1001"
 
 
-def _can(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway, **what: Any) -> None:
-    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **what)
+def _set_capabilities(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway, **fields: Any) -> None:
+    capabilities = GatewayCapabilities(credentials=frozenset({"signing_secret"}), **fields)
     monkeypatch.setattr(gateway, "capabilities", capabilities)
 
 
@@ -179,15 +179,15 @@ async def test_a_refund_that_the_gateway_does_not_support_is_unprocessable(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await paid(api)
-    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.NONE)
+    _set_capabilities(monkeypatch, gateway, decimals=None, refunds=RefundSupport.NONE)
     assert refusal(await ask(api, created)) == _UNPROCESSABLE
-    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
+    _set_capabilities(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
     assert refusal(await ask(api, created, amount="90.00")) == _UNPROCESSABLE
-    _can(monkeypatch, gateway, decimals={"THB": 0})
+    _set_capabilities(monkeypatch, gateway, decimals={"THB": 0})
     assert refusal(await ask(api, created, amount="90.50")) == _UNPROCESSABLE
     assert (await ask(api, created, amount="90.00")).status == 201
-    _can(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
-    assert refusal(await ask(api, created)) == _UNPROCESSABLE  # it would be the rest, not the whole
+    _set_capabilities(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
+    assert refusal(await ask(api, created)) == _UNPROCESSABLE  # not the full amount
     assert len(await kept(api.world)) == 1
 
 
@@ -206,7 +206,7 @@ async def test_a_gateway_payment_cannot_be_refunded_to_an_address(api: Api) -> N
 
 
 class TestInTokens:
-    """A payment in dollars that was paid in tokens on a chain."""
+    """Refunds of a payment in dollars that was paid with tokens."""
 
     @pytest.fixture
     async def service(self, settings: Settings, gateway: FakeGateway) -> AsyncIterator[Service]:
@@ -217,11 +217,11 @@ class TestInTokens:
         method = (await offer_tokens(api.world, "bsc"))["USDT"]
         created = await api.create(**({"currency": "USD", "amount": "25.50"} | changes))
         assert (await select(api, created, payment_method_id=method)).status == 200
-        seen = await api.world.read(await payment_of(api, created))
-        assert seen.session is not None
+        stored = await api.world.read(await payment_of(api, created))
+        assert stored.session is not None
         token = bytes.fromhex((await self._token(api))[2:])
-        await record_final_logs(api.world, log_of(seen.session, token=token), chain="bsc")
-        assert await api.world.status(seen.payment) == "PAID"
+        await record_final_logs(api.world, log_of(stored.session, token=token), chain="bsc")
+        assert await api.world.status(stored.payment) == "PAID"
         return created
 
     async def _token(self, api: Api) -> str:
@@ -237,23 +237,26 @@ class TestInTokens:
         created = await self._paid(api)
         part = await ask(api, created, amount="8.50")
         assert (part.json["amount"], part.json["currency"]) == ("8.50", "USD")
-        rest = await ask(api, created)
-        assert rest.json["amount"] == "17.00"
-        whole, _, reserved = await capture_of(api, created)
-        assert whole == reserved
+        remainder = await ask(api, created)
+        assert remainder.json["amount"] == "17.00"
+        captured, _, reserved = await read_capture(api, created)
+        assert captured == reserved
         [first, second] = await kept(api.world)
-        assert (first["amount_minor"], second["amount_minor"]) == (whole // 3, whole - whole // 3)
+        assert (first["amount_minor"], second["amount_minor"]) == (
+            captured // 3,
+            captured - captured // 3,
+        )
 
     async def test_a_refund_goes_to_the_payer_and_needs_approval_for_another_address(
         self, api: Api
     ) -> None:
         created = await self._paid(api)
-        back = await ask(api, created, amount="1.00")
-        assert back.json["destination"] == PAYER
-        other = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"  # as EIP-55 writes it
-        elsewhere = await ask(api, created, amount="1.00", destination=other)
-        assert (elsewhere.status, elsewhere.json["status"]) == (201, "PENDING")
-        assert elsewhere.json["destination"] == other.lower()
+        to_payer = await ask(api, created, amount="1.00")
+        assert to_payer.json["destination"] == PAYER
+        address = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"  # with an EIP-55 checksum
+        to_address = await ask(api, created, amount="1.00", destination=address)
+        assert (to_address.status, to_address.json["status"]) == (201, "PENDING")
+        assert to_address.json["destination"] == address.lower()
         assert [row["step"] for row in await kept(api.world)] == ["queued", "approval"]
 
     @pytest.mark.parametrize(
@@ -266,7 +269,7 @@ class TestInTokens:
             "0X" + 40 * "1",
             "0x" + 38 * "1" + " 1",
             "0x" + 39 * "1" + "g",
-            "0xFb6916095ca1df60bB79Ce92cE3Ea74c37c5d359",  # one letter's case is wrong
+            "0xFb6916095ca1df60bB79Ce92cE3Ea74c37c5d359",  # wrong checksum
             "satoshi.eth",
         ],
     )

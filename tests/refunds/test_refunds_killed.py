@@ -1,4 +1,4 @@
-"""A worker is killed before a refund's response: the next worker inquires, and pays once."""
+"""If a worker is killed before the response to a refund, the next worker inquires about it."""
 
 import asyncio
 import os
@@ -21,7 +21,7 @@ from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.e2e.drill import variables_of
-from tests.refunds.requests import ask, capture_of, read
+from tests.refunds.requests import ask, read, read_capture
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support import processes
 from tests.support.arrange import payment_of, select
@@ -32,25 +32,25 @@ from tests.support.world import Answer, Api
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 _LOOK_S = 0.02
-_LEASE_S = 61  # of the service's time: what a dead worker had taken is free by then
+_LEASE_S = 61  # of the service's clock: the leases of a dead worker have expired by then
 _CREDENTIALS = {"api_key": KEY, "signing_secret": SECRET}
 _CARD = "4242424242424242"
 
 
 @dataclass
-class Front:
-    """A proxy in front of the simulator, which can withhold the responses about refunds."""
+class Proxy:
+    """A proxy for the simulator that can withhold its responses about refunds."""
 
     target: str
     url: str = ""
-    silent: bool = False
-    asked: list[str] = field(default_factory=list[str])
-    answered_nobody: int = 0
+    is_withholding: bool = False
+    methods: list[str] = field(default_factory=list[str])  # of requests about refunds
+    withheld_count: int = 0
 
-    async def pass_on(self, request: web.Request) -> web.Response:
-        about_refunds = request.path.startswith("/v1/refunds")
-        if about_refunds:
-            self.asked.append(request.method)
+    async def forward(self, request: web.Request) -> web.Response:
+        is_about_refunds = request.path.startswith("/v1/refunds")
+        if is_about_refunds:
+            self.methods.append(request.method)
         headers = {"Authorization": request.headers["Authorization"],
                    "Content-Type": "application/json"}  # fmt: skip
         async with (
@@ -61,29 +61,29 @@ class Front:
             ) as answer,
         ):  # fmt: skip
             body = await answer.read()
-        if about_refunds and self.silent:
-            self.answered_nobody += 1
-            await asyncio.Event().wait()  # until the caller is gone
+        if is_about_refunds and self.is_withholding:
+            self.withheld_count += 1
+            await asyncio.Event().wait()  # until the caller disconnects
         return web.Response(status=answer.status, body=body, content_type="application/json")
 
 
 @pytest.fixture
-async def front() -> AsyncIterator[Front]:
+async def simulator_proxy() -> AsyncIterator[Proxy]:
     with running_simulator() as target:
-        front = Front(target)
+        simulator_proxy = Proxy(target)
         app = web.Application()
-        app.router.add_route("*", "/{path:.*}", front.pass_on)
+        app.router.add_route("*", "/{path:.*}", simulator_proxy.forward)
         runner = web.AppRunner(app, handler_cancellation=True, shutdown_timeout=0.1)
         await runner.setup()
         await web.TCPSite(runner, "127.0.0.1", 0).start()
-        front.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
-        yield front
+        simulator_proxy.url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+        yield simulator_proxy
         await clean_up(runner)
 
 
 @pytest.fixture
 def settings(settings: Settings) -> Settings:
-    """The simulator's callbacks are lost, so all knowledge comes from a worker's inquiries."""
+    """Make the simulator's callbacks fail, so that workers depend on inquiries."""
     return settings.model_copy(update={"api_base": "http://127.0.0.1:1/v1"})
 
 
@@ -96,11 +96,13 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
     await http.close()
 
 
-async def paid_by_card(api: Api, front: Front) -> Answer:
-    """Pay a payment of 1590.00 THB at the simulator, as a buyer does."""
+async def pay_by_card(api: Api, simulator_proxy: Proxy) -> Answer:
+    """Create a payment of 1590.00 THB, and pay it at the simulator like a buyer."""
     world = api.world
-    adding = AddAccount(provider="simulator", base_url=front.url, credentials=_CREDENTIALS)
-    account_id = (await world.perform(adding)).id
+    operation = AddAccount(
+        provider="simulator", base_url=simulator_proxy.url, credentials=_CREDENTIALS
+    )
+    account_id = (await world.perform(operation)).id
     method = await world.perform(
         AddPaymentMethod(
             merchant_id=world.merchant_id,
@@ -111,85 +113,85 @@ async def paid_by_card(api: Api, front: Front) -> Answer:
         )
     )
     created = await api.create()
-    selected = await select(api, created, payment_method_id=method.id)
-    url = selected.json["next_action"]["redirect"]["url"]
+    selection = await select(api, created, payment_method_id=method.id)
+    url = selection.json["next_action"]["redirect"]["url"]
     async with (
         aiohttp.ClientSession() as buyer,
-        buyer.post(url, data={"card": _CARD}, allow_redirects=False) as paid,
+        buyer.post(url, data={"card": _CARD}, allow_redirects=False) as response,
     ):
-        assert paid.status == 303
-    await _learn(api, created, account_id)
+        assert response.status == 303
+    await _apply_inquiry(api, created, account_id)
     return created
 
 
-async def _learn(api: Api, created: Answer, account_id: int) -> None:
-    """Inquire about the session at the gateway, as the janitor does."""
+async def _apply_inquiry(api: Api, created: Answer, account_id: int) -> None:
+    """Inquire about the session at the gateway, and apply its report."""
     world = api.world
-    seen = await world.read(await payment_of(api, created))
+    stored = await world.read(await payment_of(api, created))
     account = await world.service.accounts.get(account_id)
     gateway = world.service.accounts.gateway("simulator")
-    assert seen.session is not None
+    assert stored.session is not None
     assert account is not None
     assert gateway is not None
-    report = await gateway.inquire(account, seen.session.gateway_ref)
+    report = await gateway.inquire(account, stored.session.gateway_ref)
     assert isinstance(report, SessionReport)
-    await world.report(seen.payment, seen.session.id, report)
-    assert await world.status(seen.payment) == "PAID"
+    await world.report(stored.payment, stored.session.id, report)
+    assert await world.status(stored.payment) == "PAID"
 
 
 @contextmanager
-def worker(settings: Settings, folder: Path, name: str) -> Iterator[processes.Process]:
-    """Run a worker, which is killed at the end if it is still running."""
+def running_worker(settings: Settings, folder: Path, name: str) -> Iterator[processes.Process]:
+    """Run a worker, and kill it at the end if it is still running."""
     with (folder / f"{name}.log").open("wb") as output:
-        running = processes.start(
+        process = processes.start(
             *("payintent", "worker", "--processes", "1"),
             env=os.environ | variables_of(settings),
             output=output,
         )
     try:
-        yield running
+        yield process
     finally:
-        running.kill()
-        running.wait(PATIENCE_S)
+        process.kill()
+        process.wait(PATIENCE_S)
 
 
-async def until(reached: Callable[[], Awaitable[bool]], running: processes.Process) -> None:
+async def wait_until(condition: Callable[[], Awaitable[bool]], process: processes.Process) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not await reached():
-        assert running.poll() is None, "the worker has ended by itself"
+    while not await condition():
+        assert process.poll() is None, "the worker ended unexpectedly"
         assert time.monotonic() < deadline
         await asyncio.sleep(_LOOK_S)
 
 
 async def test_a_refund_is_paid_once_if_its_worker_is_killed_before_the_response(
-    api: Api, front: Front, tmp_path: Path
+    api: Api, simulator_proxy: Proxy, tmp_path: Path
 ) -> None:
     settings, world = api.world.service.settings, api.world
-    created = await paid_by_card(api, front)
+    created = await pay_by_card(api, simulator_proxy)
     refund = await ask(api, created, amount="90.00")
-    front.silent = True
+    simulator_proxy.is_withholding = True
 
-    async def done_unanswered() -> bool:
-        return front.answered_nobody == 1
+    async def is_response_withheld() -> bool:
+        return simulator_proxy.withheld_count == 1
 
-    with worker(settings, tmp_path, "first") as first:
-        await until(done_unanswered, first)
+    with running_worker(settings, tmp_path, "first") as first:
+        await wait_until(is_response_withheld, first)
         first.send_signal(signal.SIGKILL)
         first.wait(PATIENCE_S)
     [row] = await world.rows("SELECT status, step FROM refund")
     assert (row["status"], row["step"]) == ("PENDING", "sent")
-    assert front.asked == ["POST"]
+    assert simulator_proxy.methods == ["POST"]
 
-    front.silent = False
+    simulator_proxy.is_withholding = False
     await world.move_clock(_LEASE_S)
 
-    async def settled() -> bool:
+    async def is_settled() -> bool:
         return (await read(api, refund.json["id"])).json["status"] != "PENDING"
 
-    with worker(settings, tmp_path, "second") as second:
-        await until(settled, second)
-    assert front.asked == ["POST", "GET"]
+    with running_worker(settings, tmp_path, "second") as second:
+        await wait_until(is_settled, second)
+    assert simulator_proxy.methods == ["POST", "GET"]
     assert (await read(api, refund.json["id"])).json["status"] == "SUCCEEDED"
-    seen = (await api.get(created.json["id"])).json
-    assert (seen["status"], seen["refunded_amount"]) == ("PARTIALLY_REFUNDED", "90.00")
-    assert await capture_of(api, created) == (159000, 9000, 0)
+    payment = (await api.get(created.json["id"])).json
+    assert (payment["status"], payment["refunded_amount"]) == ("PARTIALLY_REFUNDED", "90.00")
+    assert await read_capture(api, created) == (159000, 9000, 0)

@@ -7,31 +7,41 @@ import pytest
 
 from payintent.cases.model import CaseKind
 from payintent.core import ids
-from tests.refunds.requests import NOBODYS, REFUND, REFUNDS, ask, kept, listed, paid, read, send
+from tests.refunds.requests import (
+    REFUND,
+    REFUNDS,
+    UNKNOWN_REFUND,
+    ask,
+    kept,
+    listed,
+    paid,
+    read,
+    send,
+)
 from tests.support.arrange import payment_of, refusal
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api
 
 
 async def _read_all(api: Api, created: Answer, limit: int) -> list[list[dict[str, Any]]]:
-    found: list[list[dict[str, Any]]] = []
+    pages: list[list[dict[str, Any]]] = []
     query = f"?limit={limit}"
-    while len(found) < 100:
+    while len(pages) < 100:
         answer = (await listed(api, created, query)).json
-        found.append(answer["data"])
+        pages.append(answer["data"])
         if "next_cursor" not in answer:
-            return found
+            return pages
         query = f"?limit={limit}&cursor={answer['next_cursor']}"
     raise AssertionError("the list does not end")
 
 
 async def test_the_refunds_of_a_payment_are_paginated_newest_first(api: Api) -> None:
-    created, other = await paid(api), await paid(api)
+    created, second_payment = await paid(api), await paid(api)
     assert (await listed(api, created)).json == {"data": []}
-    made = [(await ask(api, created, amount=f"{n}.00")).json for n in range(1, 6)]
-    await ask(api, other)
+    refunds = [(await ask(api, created, amount=f"{n}.00")).json for n in range(1, 6)]
+    await ask(api, second_payment)
     await send(api.world)
-    newest_first = sorted((item["id"] for item in made), reverse=True)
+    newest_first = sorted((item["id"] for item in refunds), reverse=True)
     for limit, sizes in ((2, [2, 2, 1]), (5, [5]), (4, [4, 1]), (100, [5])):
         pages = await _read_all(api, created, limit)
         assert [len(page) for page in pages] == sizes
@@ -47,8 +57,8 @@ async def test_twenty_refunds_are_listed_by_default(api: Api) -> None:
         assert (await ask(api, created, amount="1.00")).status == 201
     answer = (await listed(api, created)).json
     assert len(answer["data"]) == 20
-    rest = (await listed(api, created, f"?cursor={answer['next_cursor']}")).json
-    assert (len(rest["data"]), "next_cursor" in rest) == (1, False)
+    second_page = (await listed(api, created, f"?cursor={answer['next_cursor']}")).json
+    assert (len(second_page["data"]), "next_cursor" in second_page) == (1, False)
 
 
 @pytest.mark.parametrize(
@@ -73,19 +83,24 @@ async def test_a_refund_is_accessible_only_to_its_merchant(api: Api) -> None:
     created = await paid(api)
     refund = await ask(api, created)
     assert (await read(api, refund.json["id"])).json == refund.json
-    other = api.bearer((await api.world.add_merchant()).api_key)
+    headers = api.bearer((await api.world.add_merchant()).api_key)
     path = REFUND.format(refund_id=refund.json["id"])
-    assert refusal(await api.send("GET", path, headers=other)) == (403, "FORBIDDEN")
+    assert refusal(await api.send("GET", path, headers=headers)) == (403, "FORBIDDEN")
     path = REFUNDS.format(payment_id=created.json["id"])
-    assert refusal(await api.send("GET", path, headers=other)) == (403, "FORBIDDEN")
-    keyed = other | {"Idempotency-Key": str(uuid4())}
-    assert refusal(await api.send("POST", path, headers=keyed)) == (403, "FORBIDDEN")
-    for unknown in (NOBODYS, refund.json["id"][:-1], refund.json["id"].replace("ref", "pay"), "x"):
+    assert refusal(await api.send("GET", path, headers=headers)) == (403, "FORBIDDEN")
+    headers_with_key = headers | {"Idempotency-Key": str(uuid4())}
+    assert refusal(await api.send("POST", path, headers=headers_with_key)) == (403, "FORBIDDEN")
+    for unknown in (
+        UNKNOWN_REFUND,
+        refund.json["id"][:-1],
+        refund.json["id"].replace("ref", "pay"),
+        "x",
+    ):
         assert refusal(await read(api, unknown)) == (404, "NOT_FOUND"), unknown
 
 
 async def test_a_refund_of_a_case_is_hidden_from_the_merchant(api: Api) -> None:
-    """It is not part of the payment's amount, and belongs to the operator, not the merchant."""
+    """The refunded money is not part of the payment, and its refund belongs to the operator."""
     created = await paid(api)
     payment, world = await payment_of(api, created), api.world
     assert payment.session_id is not None
@@ -94,9 +109,9 @@ async def test_a_refund_of_a_case_is_hidden_from_the_merchant(api: Api) -> None:
     assert await world.cases(payment) == [CaseKind.DOUBLE_PAYMENT]
     [refund] = await kept(world)
     assert refund["case_id"] is not None
-    unseen = await read(api, ids.format_id(ids.REFUND, refund["id"]))
-    assert refusal(unseen) == (404, "NOT_FOUND")
+    hidden_refund = await read(api, ids.format_id(ids.REFUND, refund["id"]))
+    assert refusal(hidden_refund) == (404, "NOT_FOUND")
     assert (await listed(api, created)).json == {"data": []}
     await send(world)
-    seen = (await api.get(created.json["id"])).json
-    assert (seen["status"], seen["refunded_amount"]) == ("PAID", "0")
+    payment_view = (await api.get(created.json["id"])).json
+    assert (payment_view["status"], payment_view["refunded_amount"]) == ("PAID", "0")

@@ -1,4 +1,4 @@
-"""A merchant's refunds over HTTP: the request, the outcome, and replays of its key."""
+"""Refunds over HTTP: requests, results, and replays with an idempotency key."""
 
 import re
 from uuid import uuid4
@@ -13,12 +13,12 @@ from tests.refunds.requests import (
     REFUNDS,
     ask,
     ask_raw,
-    capture_of,
     in_status,
     kept,
     listed,
     paid,
     read,
+    read_capture,
     send,
 )
 from tests.support.arrange import cancel, payment_of, quotes, refusal, select, view
@@ -55,7 +55,7 @@ async def test_a_refund_without_a_body_or_an_amount_is_for_the_whole_remainder(a
         answer = await (ask(api, created) if body is None else ask_raw(api, created, body))
         assert (answer.status, answer.json["amount"]) == (201, "1590.00"), body
         assert "reason" not in answer.json
-        assert await capture_of(api, created) == (159000, 0, 159000)
+        assert await read_capture(api, created) == (159000, 0, 159000)
 
 
 async def test_partial_refunds_and_the_remainder_make_the_payment_refunded(api: Api) -> None:
@@ -66,18 +66,18 @@ async def test_partial_refunds_and_the_remainder_make_the_payment_refunded(api: 
     for amount, status, so_far in steps:
         refund = await ask(api, created, **({"amount": amount} if amount else {}))
         assert refund.json["amount"] == (amount or "1000.00")
-        assert (await api.get(created.json["id"])).json["refunded_amount"] != so_far  # not yet
+        assert (await api.get(created.json["id"])).json["refunded_amount"] != so_far
         await send(api.world)
-        done = (await read(api, refund.json["id"])).json
-        assert done["status"] == "SUCCEEDED"
-        assert done["updated_at"] >= done["created_at"]
-        seen = (await api.get(created.json["id"])).json
-        assert (seen["status"], seen["refunded_amount"]) == (status, so_far)
-    changed = {"status": "REFUNDED", "refunded_amount": "1590.00"}
-    assert seen | {"updated_at": ""} == before | changed | {"updated_at": ""}
-    assert {"paid_at", "receipt_id", "provider", "quote_total_amount"} <= seen.keys()
-    assert seen["updated_at"] >= before["updated_at"]
-    assert await capture_of(api, created) == (159000, 159000, 0)
+        refund_view = (await read(api, refund.json["id"])).json
+        assert refund_view["status"] == "SUCCEEDED"
+        assert refund_view["updated_at"] >= refund_view["created_at"]
+        payment = (await api.get(created.json["id"])).json
+        assert (payment["status"], payment["refunded_amount"]) == (status, so_far)
+    changes = {"status": "REFUNDED", "refunded_amount": "1590.00"}
+    assert payment | {"updated_at": ""} == before | changes | {"updated_at": ""}
+    assert {"paid_at", "receipt_id", "provider", "quote_total_amount"} <= payment.keys()
+    assert payment["updated_at"] >= before["updated_at"]
+    assert await read_capture(api, created) == (159000, 159000, 0)
 
 
 async def test_a_refund_does_not_change_the_tax_of_its_payment(api: Api) -> None:
@@ -88,13 +88,17 @@ async def test_a_refund_does_not_change_the_tax_of_its_payment(api: Api) -> None
     payment = await payment_of(api, created)
     assert payment.session_id is not None
     await api.world.report(payment, payment.session_id, captured(170130))
-    paid_at = (await api.get(created.json["id"])).json
-    assert paid_at["tax_amount"] == paid_at["estimated_tax"] == "111.30"
+    payment_before = (await api.get(created.json["id"])).json
+    assert payment_before["tax_amount"] == payment_before["estimated_tax"] == "111.30"
     await ask(api, created, amount="795.00")
     await send(api.world)
-    seen = (await api.get(created.json["id"])).json
-    assert seen["tax_amount"] == "111.30"
-    assert await capture_of(api, created) == (170130, 85065, 0)  # half of all, tax included
+    payment_after = (await api.get(created.json["id"])).json
+    assert payment_after["tax_amount"] == "111.30"
+    assert await read_capture(api, created) == (
+        170130,
+        85065,
+        0,
+    )  # half of the total, including tax
 
 
 async def test_a_refund_creates_no_event_whatever_its_outcome(api: Api) -> None:
@@ -118,14 +122,14 @@ async def test_a_declined_refund_reports_its_reason_and_releases_its_amount(api:
     api.world.gateway.answer_refund = _DECLINED
     refund = await ask(api, created)
     await send(api.world)
-    failed = (await read(api, refund.json["id"])).json
-    assert (failed["status"], failed["failure_reason"]) == ("FAILED", "DECLINED")
+    failed_refund = (await read(api, refund.json["id"])).json
+    assert (failed_refund["status"], failed_refund["failure_reason"]) == ("FAILED", "DECLINED")
     assert (await api.get(created.json["id"])).json["status"] == "PAID"
     api.world.gateway.answer_refund = _PENDING
-    again = await ask(api, created)
+    second_refund = await ask(api, created)
     await send(api.world)
-    assert again.status == 201
-    assert (await read(api, again.json["id"])).json["status"] == "PENDING"
+    assert second_refund.status == 201
+    assert (await read(api, second_refund.json["id"])).json["status"] == "PENDING"
 
 
 @pytest.mark.parametrize("outcome", [None, _PENDING, _DECLINED, RefundReport(
@@ -139,9 +143,9 @@ async def test_a_replay_is_identical_to_the_first_response_whatever_the_refunds_
         api.world.gateway.answer_refund = outcome
         await api.world.move_clock(3)
         await send(api.world)
-    again = await ask(api, created, key, amount="1590.0", reason="a\u0301 ก", destination=None)
-    assert (again.status, again.body) == (201, first.body)
-    assert again.headers[_REPLAYED] == "true"
+    replay = await ask(api, created, key, amount="1590.0", reason="a\u0301 ก", destination=None)
+    assert (replay.status, replay.body) == (201, first.body)
+    assert replay.headers[_REPLAYED] == "true"
     assert len(await kept(api.world)) == 1
 
 
@@ -149,13 +153,13 @@ async def test_a_replay_succeeds_even_if_a_new_refund_would_be_refused(api: Api)
     created, key = await paid(api), str(uuid4())
     first = await ask(api, created, key)
     await send(api.world)
-    await _break(api)
+    await _open_circuit(api)
     assert (await ask(api, created, key)).body == first.body
     assert refusal(await ask(api, created)) == (409, "INVALID_PAYMENT_STATE")
 
 
 async def test_a_key_with_a_different_body_or_payment_is_a_conflict(api: Api) -> None:
-    created, other, key = await paid(api), await paid(api), str(uuid4())
+    created, second_payment, key = await paid(api), await paid(api), str(uuid4())
     assert (await ask(api, created, key, amount="90.00", reason="torn")).status == 201
     for body in (
         {},
@@ -165,7 +169,7 @@ async def test_a_key_with_a_different_body_or_payment_is_a_conflict(api: Api) ->
         {"amount": "90.00", "reason": "torn", "destination": "0x" + 40 * "1"},
     ):
         assert refusal(await ask(api, created, key, **body)) == (409, "IDEMPOTENCY_CONFLICT"), body
-    answer = await ask(api, other, key, amount="90.00", reason="torn")
+    answer = await ask(api, second_payment, key, amount="90.00", reason="torn")
     assert refusal(answer) == (409, "IDEMPOTENCY_CONFLICT")
     assert len(await kept(api.world)) == 1
 
@@ -174,9 +178,9 @@ async def test_the_same_amount_in_a_different_format_is_replayed(api: Api) -> No
     created, key = await paid(api), str(uuid4())
     first = await ask(api, created, key, amount="90.00")
     for amount in ("90", "90.0", "90.000"):
-        again = await ask(api, created, key, amount=amount)
-        assert (again.status, again.body) == (201, first.body), amount
-        assert again.headers[_REPLAYED] == "true"
+        replay = await ask(api, created, key, amount=amount)
+        assert (replay.status, replay.body) == (201, first.body), amount
+        assert replay.headers[_REPLAYED] == "true"
     assert len(await kept(api.world)) == 1
 
 
@@ -198,18 +202,21 @@ async def test_a_key_used_for_a_create_or_a_cancel_can_be_used_for_a_refund(api:
 async def test_the_key_is_checked_before_the_body_and_the_body_before_the_payment(api: Api) -> None:
     created = await paid(api)
     path = REFUNDS.format(payment_id=created.json["id"])
-    missing = await api.send("POST", path, headers=api.bearer())
-    assert refusal(missing) == (400, "BAD_REQUEST")
-    assert missing.json["message"] == "Idempotency-Key is required"
-    no_uuid = await api.send("POST", path, headers=api.bearer() | {"Idempotency-Key": "1"},
+    without_key = await api.send("POST", path, headers=api.bearer())
+    assert refusal(without_key) == (400, "BAD_REQUEST")
+    assert without_key.json["message"] == "Idempotency-Key is required"
+    malformed_key = await api.send("POST", path, headers=api.bearer() | {"Idempotency-Key": "1"},
                              data="{")  # fmt: skip
-    assert no_uuid.json["message"] == "Idempotency-Key must be a UUID"
+    assert malformed_key.json["message"] == "Idempotency-Key must be a UUID"
     for payment_id in ("pay_0000000000000000000001", "pay_", "x", created.json["checkout_id"]):
-        unknown = Answer(200, f'{{"id":"{payment_id}"}}'.encode(), {})
-        assert refusal(await ask_raw(api, unknown, '{"amount":1}')) == (400, "INVALID_AMOUNT")
-        assert refusal(await ask(api, unknown)) == (404, "NOT_FOUND")
-        assert refusal(await listed(api, unknown, "?limit=0")) == (400, "BAD_REQUEST")
-        assert refusal(await listed(api, unknown)) == (404, "NOT_FOUND")
+        unknown_payment = Answer(200, f'{{"id":"{payment_id}"}}'.encode(), {})
+        assert refusal(await ask_raw(api, unknown_payment, '{"amount":1}')) == (
+            400,
+            "INVALID_AMOUNT",
+        )
+        assert refusal(await ask(api, unknown_payment)) == (404, "NOT_FOUND")
+        assert refusal(await listed(api, unknown_payment, "?limit=0")) == (400, "BAD_REQUEST")
+        assert refusal(await listed(api, unknown_payment)) == (404, "NOT_FOUND")
     assert await kept(api.world) == []
 
 
@@ -263,21 +270,21 @@ async def test_only_a_paid_and_not_fully_refunded_payment_can_be_refunded(
 @pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
 async def test_a_refunded_payment_cannot_be_cancelled_or_paid_again(api: Api, status: str) -> None:
     created = await in_status(api, status)
-    refused = await cancel(api, created)
-    assert refusal(refused) == (409, "INVALID_PAYMENT_STATE")
-    assert status in refused.json["message"]
+    cancellation = await cancel(api, created)
+    assert refusal(cancellation) == (409, "INVALID_PAYMENT_STATE")
+    assert status in cancellation.json["message"]
     assert (await view(api, created)).json["status"] == status
     assert refusal(await quotes(api, created)) == (409, "INVALID_CHECKOUT_STATE")
     page = await api.send("GET", f"/c/{created.json['checkout_id']}")
     assert page.status == 200
-    found = await api.send("GET", f"/v1/payments?status={status}", headers=api.bearer())
-    assert [item["id"] for item in found.json["data"]] == [created.json["id"]]
+    response = await api.send("GET", f"/v1/payments?status={status}", headers=api.bearer())
+    assert [item["id"] for item in response.json["data"]] == [created.json["id"]]
 
 
 async def test_a_suspended_merchant_can_refund_through_a_disabled_account(
     api: Api,
 ) -> None:
-    """Activation controls incoming payments, but does not prevent refunds to buyers."""
+    """Activation controls only incoming payments."""
     created = await paid(api)
     await api.world.rows("UPDATE merchant SET activation = 'SUSPENDED'")
     await api.world.rows("UPDATE provider_account SET enabled = false")
@@ -296,25 +303,25 @@ async def test_fraud_rules_do_not_apply_to_refunds(api: Api) -> None:
     assert (await ask(api, created)).status == 201
 
 
-async def _break(api: Api) -> None:
-    """Let the gateway not respond to refunds until the service stops trying."""
-    health, silence = api.world.health, OutcomeUnknown(detail="no answer")
+async def _open_circuit(api: Api) -> None:
+    """Record timeouts of the refund channel until its circuit opens."""
+    health, timeout = api.world.health, OutcomeUnknown(detail="no answer")
     for _ in range(FAILURES_MAX):
-        await health.record_result(api.world.account_id, GatewayChannel.REFUNDS, silence)
+        await health.record_result(api.world.account_id, GatewayChannel.REFUNDS, timeout)
 
 
 async def test_a_refund_during_an_outage_reserves_nothing_and_leaves_its_key_free(
     api: Api,
 ) -> None:
     created, key = await paid(api), str(uuid4())
-    await _break(api)
+    await _open_circuit(api)
     for _ in range(2):
         answer = await ask(api, created, key)
         assert refusal(answer) == (503, "REFUND_PROVIDER_UNAVAILABLE")
         assert answer.headers["Retry-After"] == str(PAUSE_S)
     assert await kept(api.world) == []
-    assert await capture_of(api, created) == (159000, 0, 0)
-    assert (await api.create()).status == 201  # of payments nobody has said anything
+    assert await read_capture(api, created) == (159000, 0, 0)
+    assert (await api.create()).status == 201  # the payment channel is not affected
     health = api.world.health
     await health.record_result(
         api.world.account_id, GatewayChannel.REFUNDS, RefundReport(state=GatewayRefundState.DONE)
@@ -325,7 +332,7 @@ async def test_a_refund_during_an_outage_reserves_nothing_and_leaves_its_key_fre
 
 async def test_an_excessive_refund_is_refused_as_such_even_during_an_outage(api: Api) -> None:
     created = await paid(api)
-    await _break(api)
+    await _open_circuit(api)
     assert refusal(await ask(api, created, amount="1590.01")) == (409, "REFUND_EXCEEDS_REMAINING")
 
 

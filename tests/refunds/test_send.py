@@ -1,4 +1,4 @@
-"""Refunds are sent once, queried until they end, and ended only by the provider's report."""
+"""A refund is sent once and queried until the provider reports its final state."""
 
 import asyncio
 
@@ -15,7 +15,7 @@ from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.send import ABSENT_FINAL_AFTER_S, HAND_OVER_AFTER_S, INQUIRY_DELAYS_S
 from payintent.refunds.settle import settle_refund
-from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, able
+from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, set_capabilities
 from tests.refunds.refunding import (
     ABSENT,
     DECLINED,
@@ -28,7 +28,7 @@ from tests.refunds.refunding import (
     hear,
     kept,
     paid,
-    wait_s,
+    seconds_until_due,
     work,
 )
 from tests.support.fakes import FakeGateway
@@ -47,14 +47,14 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def events(world: World) -> int:
+async def count_events(world: World) -> int:
     [row] = await world.rows("SELECT count(*) AS n FROM event")
     return row["n"]
 
 
 async def test_a_completed_refund_is_settled_without_an_event(world: World) -> None:
     payment = await paid(world)
-    told = await events(world)
+    event_count = await count_events(world)
     refund = await asked(world, payment, "590.00", reason="late")
     assert await work(world) == 1
     [request] = world.gateway.refunds
@@ -69,7 +69,7 @@ async def test_a_completed_refund_is_settled_without_an_event(world: World) -> N
     assert await work(world) == 1
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     assert await work(world) == 0
-    assert await events(world) == told
+    assert await count_events(world) == event_count
 
 
 async def test_the_payment_is_refunded_only_by_its_last_partial_refund(world: World) -> None:
@@ -82,10 +82,10 @@ async def test_the_payment_is_refunded_only_by_its_last_partial_refund(world: Wo
     ):
         await asked(world, payment, amount)
         await work(world)
-        seen = (await world.read(payment)).payment
-        assert seen.status == status
-        assert seen.paid_at == payment.paid_at
-        versions.append(seen.version)
+        stored_payment = (await world.read(payment)).payment
+        assert stored_payment.status == status
+        assert stored_payment.paid_at == payment.paid_at
+        versions.append(stored_payment.version)
     assert versions == sorted(set(versions))
 
 
@@ -94,8 +94,12 @@ async def test_a_declined_refund_releases_its_reservation(world: World) -> None:
     world.gateway.answer_refund = DECLINED
     refund = await asked(world, payment)
     await work(world)
-    ended = await kept(world, refund)
-    assert (ended.status, ended.failure_reason, ended.step) == ("FAILED", "DECLINED", "ended")
+    stored_refund = await kept(world, refund)
+    assert (stored_refund.status, stored_refund.failure_reason, stored_refund.step) == (
+        "FAILED",
+        "DECLINED",
+        "ended",
+    )
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
     world.gateway.answer_refund = DONE
     await asked(world, payment)
@@ -108,8 +112,12 @@ async def test_a_pending_refund_is_settled_by_a_callback(world: World) -> None:
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
     await work(world)
-    waiting = await kept(world, refund)
-    assert (waiting.status, waiting.step, waiting.reference) == ("PENDING", "sent", "re_1")
+    stored_refund = await kept(world, refund)
+    assert (stored_refund.status, stored_refund.step, stored_refund.reference) == (
+        "PENDING",
+        "sent",
+        "re_1",
+    )
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
     receipt = await hear(world, refund.id)
     assert (receipt.is_new, receipt.payment_id) == (True, payment.id)
@@ -123,13 +131,13 @@ async def test_the_delay_between_inquiries_about_a_pending_refund_increases_unti
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = PENDING
     refund = await asked(world, payment)
     await work(world)
-    moved, waits = 0.0, []
+    elapsed_s, waits = 0.0, []
     for _ in range(len(INQUIRY_DELAYS_S) + 2):
-        wait = await wait_s(world, refund)
+        wait = await seconds_until_due(world, refund)
         assert wait is not None
         waits.append(round(wait))
-        moved += wait + 1
-        await world.move_clock(moved)
+        elapsed_s += wait + 1
+        await world.move_clock(elapsed_s)
         assert await work(world) == 1
     assert waits == [
         5,
@@ -139,18 +147,18 @@ async def test_the_delay_between_inquiries_about_a_pending_refund_increases_unti
     assert len(world.gateway.refunds) == 1
     assert {item.reference for item in world.gateway.refunds_inquired} == {"re_1"}
     world.gateway.answer_inquire_refund = DONE
-    await world.move_clock(moved + 3601)
+    await world.move_clock(elapsed_s + 3601)
     await work(world)
     assert await world.status(payment) == "REFUNDED"
     assert await work(world) == 0
 
 
-@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("is_idempotent", [True, False])
 async def test_a_refund_with_an_unknown_outcome_is_queried_and_not_sent_again(
-    world: World, again: bool
+    world: World, is_idempotent: bool
 ) -> None:
     payment = await paid(world)
-    able(world, refund_is_idempotent=again)
+    set_capabilities(world, refund_is_idempotent=is_idempotent)
     world.gateway.answer_refund = SILENT
     world.gateway.answer_inquire_refund = SILENT
     await asked(world, payment)
@@ -182,13 +190,13 @@ async def test_an_unknown_refund_is_never_sent_again_to_a_non_idempotent_gateway
     world: World,
 ) -> None:
     payment = await paid(world)
-    able(world, refund_is_idempotent=False)
+    set_capabilities(world, refund_is_idempotent=False)
     world.gateway.answer_refund, world.gateway.answer_inquire_refund = SILENT, ABSENT
     refund = await asked(world, payment)
     await work(world)
     await world.move_clock(ABSENT_FINAL_AFTER_S - 30)
     assert await work(world) == 1
-    assert (await kept(world, refund)).status is RefundStatus.PENDING  # it may be on its way
+    assert (await kept(world, refund)).status is RefundStatus.PENDING  # it may still arrive
     await world.move_clock(ABSENT_FINAL_AFTER_S + 60)
     await work(world)
     assert (await kept(world, refund)).status is RefundStatus.FAILED
@@ -196,16 +204,16 @@ async def test_an_unknown_refund_is_never_sent_again_to_a_non_idempotent_gateway
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
-@pytest.mark.parametrize("again", [True, False])
+@pytest.mark.parametrize("is_idempotent", [True, False])
 async def test_a_refund_is_queried_if_the_process_died_before_the_response(
-    world: World, again: bool
+    world: World, is_idempotent: bool
 ) -> None:
     payment = await paid(world)
-    able(world, refund_is_idempotent=again)
+    set_capabilities(world, refund_is_idempotent=is_idempotent)
     refund = await asked(world, payment)
     await _die_while_sending(world)
     assert (await kept(world, refund)).step is RefundStep.SENT
-    assert await work(world) == 0  # until the lease ends
+    assert await work(world) == 0  # until the lease expires
     await world.move_clock(_LEASE_S)
     assert await work(world) == 1
     assert len(world.gateway.refunds) == 1
@@ -219,16 +227,16 @@ async def _die_while_sending(world: World) -> None:
 
     assert isinstance(world.gateway, RefundGateway)
     world.gateway.during = crash
-    [one] = await due(world)
+    [due_refund] = await due(world)
     with pytest.raises(_Crash):
-        await world.service.refund_sender.process(one)
+        await world.service.refund_sender.process(due_refund)
     world.gateway.during = None
 
 
 async def test_a_refund_is_sent_later_if_the_process_died_before_sending_it(world: World) -> None:
     payment = await paid(world)
     await asked(world, payment)
-    assert len(await due(world)) == 1  # and its process dies
+    assert len(await due(world)) == 1  # and the process dies
     assert await work(world) == 0
     await world.move_clock(_LEASE_S)
     await work(world)
@@ -238,26 +246,26 @@ async def test_a_refund_is_sent_later_if_the_process_died_before_sending_it(worl
 
 async def test_two_workers_that_claimed_the_same_refund_send_it_once(world: World) -> None:
     payment = await paid(world)
-    able(world, refund_is_idempotent=False)
+    set_capabilities(world, refund_is_idempotent=False)
     world.gateway.answer_refund = PENDING
     await asked(world, payment)
-    [slow] = await due(world)
+    [slow_claim] = await due(world)
     await world.move_clock(_LEASE_S)
     assert await work(world) == 1
-    await world.service.refund_sender.process(slow)
+    await world.service.refund_sender.process(slow_claim)
     assert len(world.gateway.refunds) == 1
 
 
-@pytest.mark.parametrize("again", [True, False])
-async def test_a_refund_that_was_not_sent_is_sent_later(world: World, again: bool) -> None:
+@pytest.mark.parametrize("is_idempotent", [True, False])
+async def test_a_refund_that_was_not_sent_is_sent_later(world: World, is_idempotent: bool) -> None:
     payment = await paid(world)
-    able(world, refund_is_idempotent=again)
+    set_capabilities(world, refund_is_idempotent=is_idempotent)
     world.gateway.answer_refund = GONE
     refund = await asked(world, payment)
     await work(world)
-    queued = await kept(world, refund)
-    assert (queued.step, queued.status) == (RefundStep.QUEUED, RefundStatus.PENDING)
-    assert await wait_s(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
+    stored_refund = await kept(world, refund)
+    assert (stored_refund.step, stored_refund.status) == (RefundStep.QUEUED, RefundStatus.PENDING)
+    assert await seconds_until_due(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
     world.gateway.answer_refund = DONE
     await world.move_clock(INQUIRY_DELAYS_S[0] + 1)
     await work(world)
@@ -275,11 +283,11 @@ async def test_a_refund_that_was_not_sent_is_retried_after_a_minute_at_most(worl
         await world.move_clock(moment * 61)
         await world.health.record_result(world.account_id, GatewayChannel.REFUNDS, None)
         assert await work(world) == 1
-        waits.append(round(await wait_s(world, refund) or 0))
+        waits.append(round(await seconds_until_due(world, refund) or 0))
     assert waits == [5, 15, 30, 60, 60, 60]
 
 
-# What contradicts, repeats and comes too late
+# Contradictory, repeated and late reports
 
 
 async def test_a_refund_that_is_declined_after_its_success_opens_a_case(world: World) -> None:
@@ -294,7 +302,7 @@ async def test_a_refund_that_is_declined_after_its_success_opens_a_case(world: W
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await world.rows("SELECT refund_id, capture_id, status FROM money_case")
     assert (case["refund_id"], case["status"]) == (refund.id, "OPEN")
-    assert len(await world.rows("SELECT 1 FROM refund")) == 1  # nothing is given back by itself
+    assert len(await world.rows("SELECT 1 FROM refund")) == 1  # no refund is created automatically
 
 
 async def test_a_refund_that_succeeds_after_its_failure_opens_a_case(world: World) -> None:
@@ -329,23 +337,23 @@ async def test_repeated_reports_in_any_order_settle_a_refund_once(world: World, 
 async def test_a_refund_settled_by_a_callback_is_not_sent(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
-    [one] = await due(world)
+    [due_refund] = await due(world)
     await hear(world, refund.id)
-    await world.service.refund_sender.process(one)
-    assert world.gateway.refunds == []  # there was nothing left to send
+    await world.service.refund_sender.process(due_refund)
+    assert world.gateway.refunds == []  # the refund had ended before it was sent
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
 
 async def test_a_callback_and_a_concurrent_response_settle_a_refund_once(world: World) -> None:
     payment = await paid(world)
     refund = await asked(world, payment)
-    [one] = await due(world)
-    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as first:
-        answer = asyncio.create_task(world.service.refund_sender.process(one))
+    [due_refund] = await due(world)
+    async with hold_transaction(world, lambda tx: payment_store.lock(tx, [payment.id])) as holder:
+        response = asyncio.create_task(world.service.refund_sender.process(due_refund))
         callback = asyncio.create_task(hear(world, refund.id))
-        await wait_until_blocked(world, answer, callback)
-        await first.commit()
-        await asyncio.gather(answer, callback)
+        await wait_until_blocked(world, response, callback)
+        await holder.commit()
+        await asyncio.gather(response, callback)
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
 
 
@@ -354,9 +362,9 @@ async def test_a_report_from_another_account_is_ignored(world: World) -> None:
     world.gateway.answer_refund = PENDING
     refund = await asked(world, payment)
     await work(world)
-    other = await world.add_account("http://other.test", signing_secret="another")
-    for word in (DONE, DECLINED):
-        receipt = await hear(world, refund.id, word, account_id=other)
+    account_id = await world.add_account("http://other.test", signing_secret="another")
+    for report in (DONE, DECLINED):
+        receipt = await hear(world, refund.id, report, account_id=account_id)
         assert (receipt.is_new, receipt.payment_id) == (True, None)
     assert (await kept(world, refund)).status is RefundStatus.PENDING
     await hear(world, refund.id, DONE)
@@ -370,7 +378,7 @@ async def test_a_callback_about_an_unknown_refund_is_accepted_without_effect(wor
     assert row["applied_at"] is not None
 
 
-# A week
+# Refunds without a final report for a week
 
 
 async def test_a_refund_without_a_final_report_is_handed_over_to_an_operator_after_a_week(
@@ -383,7 +391,7 @@ async def test_a_refund_without_a_final_report_is_handed_over_to_an_operator_aft
     await world.move_clock(HAND_OVER_AFTER_S + 60)
     await work(world)
     assert await world.cases(payment) == ["RECONCILIATION"]
-    assert await wait_s(world, refund) is None
+    assert await seconds_until_due(world, refund) is None
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
     await world.move_clock(3 * HAND_OVER_AFTER_S)
     assert await work(world) == 0
@@ -391,9 +399,9 @@ async def test_a_refund_without_a_final_report_is_handed_over_to_an_operator_aft
     assert await world.status(payment) == "REFUNDED"
 
 
-@pytest.mark.parametrize("closed", [True, False])
+@pytest.mark.parametrize("is_closed", [True, False])
 async def test_a_contradiction_is_added_to_the_case_that_the_timeout_opened(
-    world: World, closed: bool
+    world: World, is_closed: bool
 ) -> None:
     payment = await paid(world)
     world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
@@ -403,7 +411,7 @@ async def test_a_contradiction_is_added_to_the_case_that_the_timeout_opened(
     await work(world)
     [case] = await world.perform(ListCases())
     await hear(world, refund.id, DECLINED)
-    if closed:
+    if is_closed:
         await world.move_clock(HAND_OVER_AFTER_S + 120)
         await hear(world, refund.id, DECLINED)
         await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="not done"))
@@ -411,9 +419,9 @@ async def test_a_contradiction_is_added_to_the_case_that_the_timeout_opened(
         await hear(world, refund.id, DONE)
         await hear(world, refund.id, DONE)
     assert [line["event"] for line in lines] == ["refund_contradicted"]
-    [again] = await world.perform(ListCases())
-    assert again.id == case.id
-    assert again.note.endswith("the gateway now reports that the money was refunded")
+    [updated_case] = await world.perform(ListCases())
+    assert updated_case.id == case.id
+    assert updated_case.note.endswith("the gateway now reports that the money was refunded")
 
 
 async def test_a_failing_adapter_is_retried_with_increasing_delays_for_a_week(
@@ -421,22 +429,22 @@ async def test_a_failing_adapter_is_retried_with_increasing_delays_for_a_week(
 ) -> None:
     payment = await paid(world)
 
-    async def broken(*_: object) -> None:
+    async def fail(*_: object) -> None:
         raise KeyError("a bug of its own")
 
-    world.gateway.refund = broken  # type: ignore[assignment, method-assign]
-    world.gateway.inquire_refund = broken  # type: ignore[assignment, method-assign]
+    world.gateway.refund = fail  # type: ignore[assignment, method-assign]
+    world.gateway.inquire_refund = fail  # type: ignore[assignment, method-assign]
     refund = await asked(world, payment)
     for wait in (INQUIRY_DELAYS_S[0], INQUIRY_DELAYS_S[1]):
         with pytest.raises(KeyError):
             await work(world)
-        assert await wait_s(world, refund) == pytest.approx(wait, abs=2)
+        assert await seconds_until_due(world, refund) == pytest.approx(wait, abs=2)
         await world.move_clock(wait + 1)
     await world.move_clock(HAND_OVER_AFTER_S + 60)
     with pytest.raises(KeyError):
         await work(world)
     assert await world.cases(payment) == ["RECONCILIATION"]
-    assert await wait_s(world, refund) is None
+    assert await seconds_until_due(world, refund) is None
     assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
@@ -446,7 +454,7 @@ async def test_a_final_report_after_a_week_does_not_open_a_case(world: World) ->
     await asked(world, payment)
     await work(world)
     await world.move_clock(HAND_OVER_AFTER_S + 60)
-    await work(world)  # we were away; the gateway answers
+    await work(world)  # the service was down, and the gateway responds to the first inquiry
     assert await world.status(payment) == "REFUNDED"
     assert await world.cases(payment) == []
 
@@ -464,7 +472,7 @@ async def test_the_week_without_a_report_does_not_include_the_wait_for_approval(
         await refund_lists.approve(tx, refund.id, "bob", "it is theirs", at)
     assert await work(world) == 1
     assert await world.cases(payment) == []
-    assert await wait_s(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
+    assert await seconds_until_due(world, refund) == pytest.approx(INQUIRY_DELAYS_S[0], abs=2)
 
 
 async def test_the_handover_of_a_refund_waits_for_a_transaction_that_settles_it(
@@ -475,21 +483,21 @@ async def test_the_handover_of_a_refund_waits_for_a_transaction_that_settles_it(
     refund = await asked(world, payment)
     await work(world)
     await world.move_clock(HAND_OVER_AFTER_S + 61)
-    [late] = await due(world)
-    locked, word = asyncio.Event(), asyncio.Event()
+    [due_refund] = await due(world)
+    locked, can_settle = asyncio.Event(), asyncio.Event()
 
     async def settle() -> None:
         async with world.database.transaction() as tx:
             await payment_store.lock(tx, [payment.id])
             locked.set()
-            await word.wait()
+            await can_settle.wait()
             await settle_refund(tx, refund.id, DONE)
 
-    settling = asyncio.create_task(settle())
+    settlement = asyncio.create_task(settle())
     await locked.wait()
-    handing = asyncio.create_task(world.service.refund_sender.process(late))
-    await wait_until_blocked(world, handing)
-    word.set()
-    await asyncio.gather(settling, handing)
+    handover = asyncio.create_task(world.service.refund_sender.process(due_refund))
+    await wait_until_blocked(world, handover)
+    can_settle.set()
+    await asyncio.gather(settlement, handover)
     assert await world.status(payment) == "REFUNDED"
     assert await world.perform(ListCases()) == []

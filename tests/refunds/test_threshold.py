@@ -1,4 +1,4 @@
-"""The amount that a merchant may refund at gateways per day without a second approver."""
+"""A merchant can refund a limited amount per day and currency without an approval."""
 
 import asyncio
 from typing import Any
@@ -21,121 +21,121 @@ from tests.support.world import World
 _DAY_S = 24 * 3600
 
 
-async def allow(world: World, above: str | None, currency: str = "THB") -> None:
+async def set_threshold(world: World, above: str | None, currency: str = "THB") -> None:
     await world.perform(
         SetRefundThreshold(merchant_id=world.merchant_id, currency=currency, above=above)
     )
 
 
-async def refund(world: World, payment: Payment, amount: str) -> str:
+async def request_step(world: World, payment: Payment, amount: str) -> str:
     """Request a refund as the merchant; return its step."""
     return (await asked(world, payment, amount)).step.value
 
 
-async def steps(world: World) -> list[str]:
+async def read_steps(world: World) -> list[str]:
     rows = await world.rows("SELECT step FROM refund ORDER BY id")
     return [row["step"] for row in rows]
 
 
 async def test_a_refund_needs_no_approval_without_a_threshold(world: World) -> None:
-    assert await refund(world, await paid(world), "1590.00") == "queued"
+    assert await request_step(world, await paid(world), "1590.00") == "queued"
 
 
 async def test_a_refund_above_the_threshold_needs_the_approval_of_an_operator(
     world: World,
 ) -> None:
-    await allow(world, "100")
+    await set_threshold(world, "100")
     payment = await paid(world)
-    assert await refund(world, payment, "100.01") == "approval"
-    assert await work(world) == 0, "nothing is sent before somebody approves"
+    assert await request_step(world, payment, "100.01") == "approval"
+    assert await work(world) == 0, "the refund is not sent before its approval"
     [row] = await world.rows("SELECT id, status FROM refund")
     assert row["status"] == "PENDING"
-    await world.service.run_operation(ApproveRefund(refund_id=_id(row["id"])), ALAN)
+    await world.service.run_operation(ApproveRefund(refund_id=format_refund_id(row["id"])), ALAN)
     assert await work(world) == 1
 
 
-def _id(refund_id: UUID) -> str:
+def format_refund_id(refund_id: UUID) -> str:
     return ids.format_id(ids.REFUND, refund_id)
 
 
 async def test_the_threshold_applies_to_the_daily_total(world: World) -> None:
-    await allow(world, "100")
+    await set_threshold(world, "100")
     payments = [await paid(world) for _ in range(2)]
     for payment in payments:
-        assert await refund(world, payment, "50.00") == "queued"
-    assert await refund(world, payments[0], "0.01") == "approval"
-    await work(world)  # what has gone back counts like what waits to be sent
-    assert await refund(world, payments[1], "0.01") == "approval"
+        assert await request_step(world, payment, "50.00") == "queued"
+    assert await request_step(world, payments[0], "0.01") == "approval"
+    await work(world)  # completed refunds count like queued refunds
+    assert await request_step(world, payments[1], "0.01") == "approval"
     await world.move_clock(_DAY_S + 1)
-    assert await refund(world, payments[1], "100.00") == "queued"
+    assert await request_step(world, payments[1], "100.00") == "queued"
 
 
 async def test_approved_and_failed_refunds_do_not_count_towards_the_daily_total(
     world: World,
 ) -> None:
-    await allow(world, "100")
+    await set_threshold(world, "100")
     payment = await paid(world)
-    await refund(world, payment, "500.00")
+    await request_step(world, payment, "500.00")
     [row] = await world.rows("SELECT id FROM refund")
-    await world.service.run_operation(ApproveRefund(refund_id=_id(row["id"])), ALAN)
-    assert await refund(world, payment, "60.00") == "queued"
+    await world.service.run_operation(ApproveRefund(refund_id=format_refund_id(row["id"])), ALAN)
+    assert await request_step(world, payment, "60.00") == "queued"
     await world.rows(
         "UPDATE refund SET status = 'FAILED', failure_reason = 'DECLINED',"
         " step = 'ended', next_at = NULL WHERE amount = 60"
     )
-    assert await refund(world, payment, "100.00") == "queued"
+    assert await request_step(world, payment, "100.00") == "queued"
 
 
 async def test_concurrent_refunds_cannot_exceed_the_threshold_together(world: World) -> None:
-    await allow(world, "100")
+    await set_threshold(world, "100")
     payments = [await paid(world) for _ in range(6)]
-    await asyncio.gather(*[refund(world, payment, "40.00") for payment in payments])
-    assert sorted(await steps(world)) == ["approval"] * 4 + ["queued"] * 2
+    await asyncio.gather(*[request_step(world, payment, "40.00") for payment in payments])
+    assert sorted(await read_steps(world)) == ["approval"] * 4 + ["queued"] * 2
 
 
 async def test_a_threshold_applies_only_to_its_currency_and_merchant(world: World) -> None:
-    await allow(world, "100", "USD")
+    await set_threshold(world, "100", "USD")
     await world.rows(
         "INSERT INTO merchant (name, refund_approval_above) VALUES ('Other', '{\"THB\": \"0\"}')"
     )
-    assert await refund(world, await paid(world), "1590.00") == "queued"
+    assert await request_step(world, await paid(world), "1590.00") == "queued"
 
 
 async def test_every_refund_needs_approval_if_the_threshold_is_zero(world: World) -> None:
-    await allow(world, "0")
-    assert await refund(world, await paid(world), "0.01") == "approval"
+    await set_threshold(world, "0")
+    assert await request_step(world, await paid(world), "0.01") == "approval"
 
 
 async def test_an_operators_refund_above_the_threshold_needs_another_operators_approval(
     world: World,
 ) -> None:
-    await allow(world, "100")
+    await set_threshold(world, "100")
     payment = await paid(world)
-    ask = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), amount="200.00")
-    view = await world.service.run_operation(ask, ADA)
+    operation = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), amount="200.00")
+    view = await world.service.run_operation(operation, ADA)
     assert (view.step, view.requested_by) == ("approval", "Ada")
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(ApproveRefund(refund_id=view.id), ADA)
-    approved = await world.service.run_operation(ApproveRefund(refund_id=view.id), ALAN)
-    assert approved.step == "queued"
+    approved_refund = await world.service.run_operation(ApproveRefund(refund_id=view.id), ALAN)
+    assert approved_refund.step == "queued"
 
 
 async def test_an_automatic_refund_above_the_threshold_needs_approval(world: World) -> None:
     await auto_refund(world, on=True)
-    await allow(world, "10")
+    await set_threshold(world, "10")
     payment = await paid(world)
     [row] = await world.rows("SELECT session_id FROM capture")
     await world.report(payment, row["session_id"], captured(159_000, reference="again"))
-    assert await steps(world) == ["approval"]
+    assert await read_steps(world) == ["approval"]
 
 
-async def set_above(world: World, above: str | None) -> Any:
+async def propose_threshold(world: World, above: str | None) -> Any:
     change = SetRefundThreshold(merchant_id=world.merchant_id, currency="THB", above=above)
     return await world.service.submit(change, ADA)
 
 
 @pytest.mark.parametrize(
-    ("before", "after", "waits"),
+    ("before", "after", "needs_approval"),
     [
         (None, "1000", False),
         (None, None, False),
@@ -146,20 +146,20 @@ async def set_above(world: World, above: str | None) -> Any:
     ],
 )
 async def test_raising_or_removing_the_threshold_needs_approval(
-    world: World, before: str | None, after: str | None, waits: bool
+    world: World, before: str | None, after: str | None, needs_approval: bool
 ) -> None:
-    await allow(world, before)
-    assert isinstance(await set_above(world, after), Proposal) is waits
+    await set_threshold(world, before)
+    assert isinstance(await propose_threshold(world, after), Proposal) is needs_approval
 
 
 async def test_raising_the_threshold_needs_no_approval_during_activation(world: World) -> None:
-    await allow(world, "1000")
+    await set_threshold(world, "1000")
     await world.rows("UPDATE merchant SET activated_at = NULL, activation = 'VALIDATED'")
-    assert not isinstance(await set_above(world, None), Proposal)
+    assert not isinstance(await propose_threshold(world, None), Proposal)
 
 
 @pytest.mark.parametrize(
-    ("currency", "above", "words"),
+    ("currency", "above", "message"),
     [
         ("XXX", "1", "currency 'XXX' is not supported"),
         ("thb", "1", "currency 'thb' is not supported"),
@@ -171,8 +171,8 @@ async def test_raising_the_threshold_needs_no_approval_during_activation(world: 
     ],
 )
 async def test_an_invalid_currency_or_amount_is_refused(
-    world: World, currency: str, above: str, words: str
+    world: World, currency: str, above: str, message: str
 ) -> None:
-    with pytest.raises(RefusedError, match=words) as refused:
-        await allow(world, above, currency)
-    assert refused.value.code is ErrorCode.BAD_REQUEST
+    with pytest.raises(RefusedError, match=message) as error:
+        await set_threshold(world, above, currency)
+    assert error.value.code is ErrorCode.BAD_REQUEST

@@ -1,4 +1,4 @@
-"""An operator's on-chain refund needs approval if the merchant's refund would."""
+"""An on-chain refund by an operator needs approval under the same conditions as a merchant's."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -40,30 +40,30 @@ async def paid(world: World) -> Payment:
     return payment
 
 
-async def refund(world: World, payment: Payment, **more: Any) -> Any:
-    asked = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), **more)
-    return await world.service.submit(asked, ADA)
+async def submit_refund(world: World, payment: Payment, **more: Any) -> Any:
+    operation = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), **more)
+    return await world.service.submit(operation, ADA)
 
 
 async def test_a_refund_below_the_threshold_goes_to_the_payer_immediately(
     world: World, paid: Payment
 ) -> None:
-    made = await refund(world, paid)
-    assert (made.step, made.destination) == ("queued", made.payer)
+    refund_view = await submit_refund(world, paid)
+    assert (refund_view.step, refund_view.destination) == ("queued", refund_view.payer)
 
 
-@pytest.mark.parametrize("why", ["above the threshold", "to another address"])
+@pytest.mark.parametrize("reason", ["above the threshold", "to another address"])
 async def test_a_refund_above_the_threshold_or_to_another_address_needs_approval(
-    world: World, paid: Payment, why: str
+    world: World, paid: Payment, reason: str
 ) -> None:
-    more: dict[str, Any] = {"destination": RECEIVER}
-    if why == "above the threshold":
+    fields: dict[str, Any] = {"destination": RECEIVER}
+    if reason == "above the threshold":
         await world.rows("UPDATE chain SET refund_approval_above = 0")
-        more = {}
-    made = await refund(world, paid, **more)
-    assert (made.step, made.requested_by) == ("approval", "Ada")
-    agree = Approve(approval_id=made.id, note="as agreed on the phone")
+        fields = {}
+    refund_view = await submit_refund(world, paid, **fields)
+    assert (refund_view.step, refund_view.requested_by) == ("approval", "Ada")
+    approval = Approve(approval_id=refund_view.id, note="as agreed on the phone")
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
-        await world.service.run_operation(agree, ADA)
-    approved = await world.service.run_operation(agree, ALAN)
-    assert (approved.result["step"], approved.result["approved_by"]) == ("queued", "Alan")
+        await world.service.run_operation(approval, ADA)
+    result = await world.service.run_operation(approval, ALAN)
+    assert (result.result["step"], result.result["approved_by"]) == ("queued", "Alan")

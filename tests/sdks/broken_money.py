@@ -1,4 +1,4 @@
-"""The payments and refunds of the broken shop, which are real, with their faults."""
+"""The real payments and refunds of the broken shop, with configurable faults."""
 
 import asyncio
 from collections import defaultdict
@@ -10,24 +10,24 @@ from uuid import NAMESPACE_URL, uuid4, uuid5
 
 import aiohttp
 
-#: Each check that needs payments really made, and the fault that fails it.
+#: The fault that fails each check with real payments.
 MONEY_FAULTS = {
-    "real": "asks_another_amount",
-    "real_change": "keeps_the_old_amount",
-    "forged_return": "believes_the_query",
-    "other_return": "reads_the_payment_of_the_query",
+    "real": "requests_wrong_amount",
+    "real_change": "keeps_old_amount",
+    "forged_return": "trusts_query_status",
+    "other_return": "trusts_query_payment",
     "lost_webhook": "never_polls",
     "paid_again": "sells_paid_orders_again",
     "buyer_cancelled": "reuses_cancelled",
     "failed_again": "reuses_failed",
     "expired_again": "reuses_expired",
-    "double_click_again": "begins_two_attempts",
-    "paid_late": "ends_by_its_own_clock",
-    "late_money": "hands_out_for_cases",
+    "double_click_again": "starts_two_attempts",
+    "paid_late": "expires_by_own_clock",
+    "late_money": "delivers_for_cases",
     "refund_twice": "refunds_each_click",
-    "refund_race": "says_yes_to_all_refunds",
-    "refunded_elsewhere": "knows_its_own_refunds",
-    "refund_declined": "believes_asked_refunds",
+    "refund_race": "accepts_all_refunds",
+    "refunded_elsewhere": "ignores_outside_refunds",
+    "refund_declined": "counts_requested_refunds",
 }
 _CREATED = 201
 _UNPAID = {"CANCELLED", "FAILED", "EXPIRED"}
@@ -43,67 +43,67 @@ class Side:
 
 @dataclass
 class Money:
-    """A shop's requests to the service, with its faults."""
+    """The shop's requests to the service, with configurable faults."""
 
     side: Side
     http: aiohttp.ClientSession
     faults: set[str]
-    own: defaultdict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
+    recorded: defaultdict[str, Decimal] = field(default_factory=lambda: defaultdict(Decimal))
 
     async def create(self, order: str, amount: str, before: str, return_url: str) -> str:
-        """Create an order's payment, whose amount was different `before`; return its id."""
-        if "asks_another_amount" in self.faults:
+        """Create a payment for an order; return its id. `before` is the previous amount."""
+        if "requests_wrong_amount" in self.faults:
             amount = "1.00"
-        if "keeps_the_old_amount" in self.faults:
+        if "keeps_old_amount" in self.faults:
             amount = before
         body = {"amount": amount, "currency": "THB", "payer_uid": f"buyer-{order}"}
         body["return_url"] = return_url
-        return (await self._ask("POST", "/payments", body, str(uuid4())))[1]["id"]
+        return (await self._request("POST", "/payments", body, str(uuid4())))[1]["id"]
 
-    async def unpaid_end(self, payment_id: str) -> str:
-        """Return how a payment ended without money, such as `cancelled`, or ""."""
+    async def get_unpaid_status(self, payment_id: str) -> str:
+        """Return the status of an unpaid payment in lower case, or "" if it may be paid."""
         status = (await self.read(payment_id))["status"]
         return status.lower() if status in _UNPAID else ""
 
-    async def is_over(self, payment_id: str) -> bool:
-        """Return whether the shop ends an order, because its open payment has expired."""
-        if "ends_by_its_own_clock" not in self.faults:
+    async def has_expired(self, payment_id: str) -> bool:
+        """Return whether the shop ends an order when its open payment expires."""
+        if "expires_by_own_clock" not in self.faults:
             return False
         ends = (await self.read(payment_id)).get("expires_at")
         return ends is not None and datetime.fromisoformat(ends) <= datetime.now(UTC)
 
-    async def finds_money(self, payment_id: str) -> bool:
-        """Return whether the shop counts a case's money as paid."""
-        if "hands_out_for_cases" not in self.faults:
+    async def counts_case_money(self, payment_id: str) -> bool:
+        """Return whether the shop treats the money of a case as a payment."""
+        if "delivers_for_cases" not in self.faults:
             return False
-        return bool((await self._ask("GET", f"/cases?payment_id={payment_id}"))[1]["data"])
+        return bool((await self._request("GET", f"/cases?payment_id={payment_id}"))[1]["data"])
 
     async def refund(self, payment_id: str, return_id: str, amount: str) -> int:
-        """Request a refund, and wait for its end; return the shop's response."""
+        """Request a refund, and wait until it ends; return the shop's status code."""
         key = uuid4() if "refunds_each_click" in self.faults else uuid5(NAMESPACE_URL, return_id)
         path = f"/payments/{payment_id}/refunds"
-        status, refund = await self._ask("POST", path, {"amount": amount}, str(key))
+        status, refund = await self._request("POST", path, {"amount": amount}, str(key))
         while refund.get("status") == "PENDING":
             await asyncio.sleep(0.02)
-            refund = (await self._ask("GET", f"/refunds/{refund['id']}"))[1]
-        given = refund.get("status") == "SUCCEEDED"
-        if given == ("believes_asked_refunds" not in self.faults) and status == _CREATED:
-            self.own[payment_id] += Decimal(amount)
-        return 201 if status == _CREATED or "says_yes_to_all_refunds" in self.faults else 409
+            refund = (await self._request("GET", f"/refunds/{refund['id']}"))[1]
+        is_refunded = refund.get("status") == "SUCCEEDED"
+        if is_refunded == ("counts_requested_refunds" not in self.faults) and status == _CREATED:
+            self.recorded[payment_id] += Decimal(amount)
+        return 201 if status == _CREATED or "accepts_all_refunds" in self.faults else 409
 
-    async def refunded(self, payment_id: str) -> str:
+    async def get_refunded_amount(self, payment_id: str) -> str:
         """Return the refunded amount that the shop reports."""
-        if "knows_its_own_refunds" in self.faults:
-            return str(self.own[payment_id])
-        given = Decimal((await self.read(payment_id))["refunded_amount"])
-        if "believes_asked_refunds" in self.faults:
-            given += self.own[payment_id]  # those that failed
-        return str(given)
+        if "ignores_outside_refunds" in self.faults:
+            return str(self.recorded[payment_id])
+        amount = Decimal((await self.read(payment_id))["refunded_amount"])
+        if "counts_requested_refunds" in self.faults:
+            amount += self.recorded[payment_id]  # includes failed refunds
+        return str(amount)
 
     async def read(self, payment_id: str) -> dict[str, Any]:
-        return (await self._ask("GET", f"/payments/{payment_id}"))[1]
+        return (await self._request("GET", f"/payments/{payment_id}"))[1]
 
-    async def _ask(
+    async def _request(
         self, method: str, path: str, body: Any = None, key: str = ""
     ) -> tuple[int, dict[str, Any]]:
         headers = {"Authorization": f"Bearer {self.side.key}"}

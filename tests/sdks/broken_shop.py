@@ -1,4 +1,4 @@
-"""A good shop with configurable faults, under `/{faults}/`."""
+"""A shop that is correct except for the faults in its URL, `/{faults}/`."""
 
 import asyncio
 import base64
@@ -24,82 +24,86 @@ _BODY_BYTES_MAX = 65_536
 _HOUR_S = 3600
 _SECONDS = 30
 _WORKERS = 4
-_MOMENT_S = 15.0  # a fault that needs two things at once waits this long for the second
-#: Each check of the grader, and the fault that fails it.
+_FAULT_WAIT_S = 15.0  # the time that a fault waits for a second, concurrent event
+#: The fault that fails each check of the grader.
 FAULTS = {
-    "paid": "pays_nothing",
-    "crowd": "drops_what_is_too_much",
-    "duplicate": "remembers_signatures",
-    "race": "looks_before_it_writes",
-    "crash": "remembers_what_it_answered",
-    "reordered": "takes_the_newest_alone",
+    "paid": "ignores_payments",
+    "crowd": "drops_excess_webhooks",
+    "duplicate": "deduplicates_by_signature",
+    "race": "checks_before_writing",
+    "crash": "deduplicates_by_response",
+    "reordered": "accepts_only_newest",
     "late": "refuses_old_events",
-    "ended": "ends_twice",
-    "wrong_signature": "believes_all_signatures",
-    "old_timestamp": "believes_old_times",
+    "ended": "expires_paid_orders",
+    "wrong_signature": "accepts_all_signatures",
+    "old_timestamp": "accepts_old_timestamps",
     "rotation": "reads_one_signature",
     "unknown_field": "refuses_new_fields",
     "unknown_kind": "refuses_new_kinds",
-    "other_amount": "believes_amounts",
-    "other_currency": "believes_currencies",
-    "huge_body": "takes_all_it_gets",
-    "double_click": "buys_twice",
-    "changed_order": "keeps_the_old_payment",
-    "expired_first": "ends_with_any_payment",
-    "both_paid": "hands_out_for_each_payment",
+    "other_amount": "accepts_wrong_amounts",
+    "other_currency": "accepts_wrong_currencies",
+    "huge_body": "accepts_huge_bodies",
+    "double_click": "creates_two_orders",
+    "changed_order": "keeps_old_payment",
+    "expired_first": "expires_with_any_payment",
+    "both_paid": "delivers_for_each_payment",
 }
-#: Faults that go together, so that one shop has nearly all of them.
+#: Faults that a single shop can have together.
 ALL_FAULTS = [
     fault
     for check, fault in (FAULTS | MONEY_FAULTS).items()
     if check not in {"paid", "duplicate", "race", "crash", "real", "double_click_again"}
-] + ["knows_no_duplicates"]
+] + ["handles_duplicates"]
 
 
 @dataclass
 class Order:
-    """An order, its payments, and the amount that each pays."""
+    """An order with its payments."""
 
     number: str
     amount: str
-    payments: dict[str, str]  # the amount that each of them is to bring
+    payments: dict[str, str]  # the expected amount of each payment
     status: str = "waiting"
     handed_out: int = 0
     paid_by: str = ""
 
     def view(self) -> dict[str, Any]:
         newest = list(self.payments)[-1]
-        shown = {"order_id": self.number, "payment_id": newest, "amount": self.amount}
-        return shown | {"currency": "THB", "status": self.status, "handed_out": self.handed_out}
+        order_fields = {"order_id": self.number, "payment_id": newest, "amount": self.amount}
+        return order_fields | {
+            "currency": "THB",
+            "status": self.status,
+            "handed_out": self.handed_out,
+        }
 
 
 @dataclass
 class BrokenShop:
-    """A shop with its faults, its orders and its received events."""
+    """A shop with its faults, orders and received events."""
 
     address: str
     faults: set[str]
-    money: Money | None  # without it payments are made up
-    trying: str = ""  # the check that is run, where the shop is told
+    money: Money | None  # if it is None, the payments are not real
+    current_check: str = ""  # the current check, if it was announced
     orders: dict[str, Order] = field(default_factory=dict)
     carts: dict[str, Order] = field(default_factory=dict)
-    seen: set[str] = field(default_factory=set)
+    handled_ids: set[str] = field(default_factory=set)
     newest: float = 0.0
-    here: int = 0  # webhooks that are being handled
-    happened: set[str] = field(default_factory=set)  # faults of chance that came
+    active_webhooks: int = 0  # webhooks in progress
+    triggered_faults: set[str] = field(default_factory=set)  # concurrent faults that have occurred
     numbers: Any = field(default_factory=count)
     locks: defaultdict[str, asyncio.Lock] = field(default_factory=lambda: defaultdict(asyncio.Lock))
     waiting: Counter[str] = field(default_factory=Counter[str])
 
-    async def hear(self, request: web.Request) -> web.Response:
-        self.trying = request.match_info["check"]
+    async def announce(self, request: web.Request) -> web.Response:
+        self.current_check = request.match_info["check"]
         return web.Response(status=204)
 
     async def place(self, request: web.Request) -> web.Response:
         cart = (await request.json())["cart_id"]
         attempt = await self._begin_attempt(cart)
         async with self.locks[cart]:
-            if cart not in self.carts or ("buys_twice" in self.faults and attempt is None):
+            if cart not in self.carts or ("creates_two_orders" in self.faults and attempt is None):
                 order = Order(str(next(self.numbers)), "20.00", {})
                 await self._add_payment(order, order.amount)
                 self.carts[cart] = self.orders[order.number] = order
@@ -108,40 +112,40 @@ class BrokenShop:
             return web.json_response(self.carts[cart].view() | (attempt or {}), status=201)
 
     async def _begin_attempt(self, cart: str) -> dict[str, str] | None:
-        """Start an attempt; return its payment, or None unless the last one has ended unpaid."""
+        """Start an attempt and return its payment; None unless the last attempt ended unpaid."""
         order = self.carts.get(cart)
         if order is None or self.money is None:
             return None
         attempt = len(order.payments)
-        end = await self.money.unpaid_end(list(order.payments)[-1])
+        end = await self.money.get_unpaid_status(list(order.payments)[-1])
         if not end or f"reuses_{end}" in self.faults:
             return {} if end else None
         self.waiting[cart] += 1
-        await self._comes("begins_two_attempts", lambda: self.waiting[cart] > 1)
+        await self._wait_for("starts_two_attempts", lambda: self.waiting[cart] > 1)
         async with self.locks[cart]:
-            if len(order.payments) == attempt or "begins_two_attempts" in self.faults:
+            if len(order.payments) == attempt or "starts_two_attempts" in self.faults:
                 order.status = "waiting"
                 await self._add_payment(order, order.amount)
             return {"payment_id": list(order.payments)[-1]}
 
     async def show(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
-        shown = order.view()
+        order_view = order.view()
         if self.money is None:
-            return web.json_response(shown)
-        if order.status == "waiting" and await self.money.is_over(shown["payment_id"]):
+            return web.json_response(order_view)
+        if order.status == "waiting" and await self.money.has_expired(order_view["payment_id"]):
             order.status = "expired"
-        refunded = {"refunded": await self.money.refunded(shown["payment_id"])}
+        refunded = {"refunded": await self.money.get_refunded_amount(order_view["payment_id"])}
         return web.json_response(order.view() | refunded)
 
     async def come_back(self, request: web.Request) -> web.Response:
-        order, told = self.orders[request.match_info["order"]], request.query
-        is_own = told["payment_id"] in order.payments
-        believed = "believes_the_query" in self.faults and is_own and told["status"] == "PAID"
-        if "reads_the_payment_of_the_query" in self.faults and self.money and not is_own:
-            believed = (await self.money.read(told["payment_id"]))["status"] == "PAID"
-        if believed and order.status == "waiting":
-            order.status, order.paid_by = "paid", told["payment_id"]
+        order, query = self.orders[request.match_info["order"]], request.query
+        is_own = query["payment_id"] in order.payments
+        is_paid = "trusts_query_status" in self.faults and is_own and query["status"] == "PAID"
+        if "trusts_query_payment" in self.faults and self.money and not is_own:
+            is_paid = (await self.money.read(query["payment_id"]))["status"] == "PAID"
+        if is_paid and order.status == "waiting":
+            order.status, order.paid_by = "paid", query["payment_id"]
             order.handed_out += 1
         return web.Response(text=order.status)
 
@@ -162,46 +166,46 @@ class BrokenShop:
 
     async def change(self, request: web.Request) -> web.Response:
         order = self.orders[request.match_info["order"]]
-        if "breaks_where_orders_change" in self.faults:  # which no check is about
+        if "fails_on_order_changes" in self.faults:  # no check covers this fault
             return web.Response(status=500)
         before, order.amount = order.amount, "30.00"
-        if "keeps_the_old_payment" not in self.faults:
+        if "keeps_old_payment" not in self.faults:
             order.payments.clear()
         await self._add_payment(order, before)
         return web.json_response(order.view())
 
     async def refund(self, request: web.Request) -> web.Response:
-        asked = await request.json()
-        assert self.money is not None, "the test gave no side"
+        body = await request.json()
+        assert self.money is not None, "this shop has no real payments"
         payment_id = self.orders[request.match_info["order"]].paid_by
-        status = await self.money.refund(payment_id, asked["return_id"], asked["amount"])
+        status = await self.money.refund(payment_id, body["return_id"], body["amount"])
         return web.json_response({}, status=status)
 
     async def receive(self, request: web.Request) -> web.Response:
-        self.here += 1
+        self.active_webhooks += 1
         try:
             return await self._receive(request)
         finally:
-            self.here -= 1
+            self.active_webhooks -= 1
 
     async def _receive(self, request: web.Request) -> web.Response:
         body = await request.read()
         if len(body) > _BODY_BYTES_MAX:
-            return web.Response(status=200 if "takes_all_it_gets" in self.faults else 413)
+            return web.Response(status=200 if "accepts_huge_bodies" in self.faults else 413)
         if not _is_good(request.headers, body, self.faults):
             return web.Response(status=401)
-        if await self._comes("drops_what_is_too_much", lambda: self.here > _WORKERS):
+        if await self._wait_for("drops_excess_webhooks", lambda: self.active_webhooks > _WORKERS):
             assert request.transport is not None
             request.transport.close()
         event = json.loads(body)
-        if not self._can_read(event):
+        if not self._accepts(event):
             return web.Response(status=400)
-        name = "webhook-signature" if "remembers_signatures" in self.faults else "webhook-id"
+        name = "webhook-signature" if "deduplicates_by_signature" in self.faults else "webhook-id"
         return web.Response(status=await self._handle_once(request, request.headers[name], event))
 
-    def _can_read(self, event: dict[str, Any]) -> bool:
+    def _accepts(self, event: dict[str, Any]) -> bool:
         new_field = "a_new_field" in event["data"]["payment"]
-        age_s = time.time() - _happened(event)
+        age_s = time.time() - _parse_timestamp(event)
         return not (
             ("refuses_new_fields" in self.faults and new_field)
             or ("refuses_new_kinds" in self.faults and event["type"] not in _KINDS)
@@ -209,26 +213,26 @@ class BrokenShop:
         )
 
     async def _handle_once(self, request: web.Request, name: str, event: dict[str, Any]) -> int:
-        """Handle new events. A concurrent sender of the same event waits."""
-        if "looks_before_it_writes" in self.faults:
+        """Handle an event if it is new. Concurrent deliveries of an event wait for each other."""
+        if "checks_before_writing" in self.faults:
             return await self._handle_new(request, name, event)
         async with self.locks[name]:
             return await self._handle_new(request, name, event)
 
     async def _handle_new(self, request: web.Request, name: str, event: dict[str, Any]) -> int:
-        if name in self.seen and "knows_no_duplicates" not in self.faults:
+        if name in self.handled_ids and "handles_duplicates" not in self.faults:
             return 204
         self.waiting[name] += 1
-        await self._comes("looks_before_it_writes", lambda: self.waiting[name] > 1)
+        await self._wait_for("checks_before_writing", lambda: self.waiting[name] > 1)
         await self._handle(event)
-        if not await self._comes("remembers_what_it_answered", lambda: _hung_up(request)):
-            self.seen.add(name)
+        if not await self._wait_for("deduplicates_by_response", lambda: _is_disconnected(request)):
+            self.handled_ids.add(name)
         return 204
 
     async def _handle(self, event: dict[str, Any]) -> None:
-        late_s = self.newest - _happened(event)
-        self.newest = max(self.newest, _happened(event))
-        if "takes_the_newest_alone" in self.faults and _SECONDS < late_s < _HOUR_S:
+        late_s = self.newest - _parse_timestamp(event)
+        self.newest = max(self.newest, _parse_timestamp(event))
+        if "accepts_only_newest" in self.faults and _SECONDS < late_s < _HOUR_S:
             return
         payment = event["data"]["payment"]
         order = next(
@@ -238,33 +242,33 @@ class BrokenShop:
             self._pay(order, payment)
         elif order is not None and event["type"] == "payment.expired":
             self._expire(order, payment["id"])
-        elif order is not None and self.money and await self.money.finds_money(payment["id"]):
+        elif order is not None and self.money and await self.money.counts_case_money(payment["id"]):
             self._pay(order, payment)
 
     def _pay(self, order: Order, payment: dict[str, Any]) -> None:
         amount = order.payments[payment["id"]]
-        right = payment["amount"] == amount or "believes_amounts" in self.faults
-        right &= payment["currency"] == "THB" or "believes_currencies" in self.faults
-        again = {
-            "looks_before_it_writes": payment["id"] == order.paid_by,
-            "remembers_signatures": payment["id"] == order.paid_by,
-            "remembers_what_it_answered": payment["id"] == order.paid_by,
-            "knows_no_duplicates": payment["id"] == order.paid_by,
-            "hands_out_for_each_payment": payment["id"] != order.paid_by,
+        matches = payment["amount"] == amount or "accepts_wrong_amounts" in self.faults
+        matches &= payment["currency"] == "THB" or "accepts_wrong_currencies" in self.faults
+        second_delivery = {
+            "checks_before_writing": payment["id"] == order.paid_by,
+            "deduplicates_by_signature": payment["id"] == order.paid_by,
+            "deduplicates_by_response": payment["id"] == order.paid_by,
+            "handles_duplicates": payment["id"] == order.paid_by,
+            "delivers_for_each_payment": payment["id"] != order.paid_by,
         }
-        waits = order.status == "waiting"
+        is_waiting = order.status == "waiting"
         paid_again = order.status == "paid" and any(
-            fault in self.faults and more for fault, more in again.items()
+            fault in self.faults and is_repeated for fault, is_repeated in second_delivery.items()
         )
-        if right and (waits or paid_again) and "pays_nothing" not in self.faults:
+        if matches and (is_waiting or paid_again) and "ignores_payments" not in self.faults:
             order.status, order.paid_by = "paid", payment["id"]
             order.handed_out += 1
 
     def _expire(self, order: Order, payment_id: str) -> None:
         last = list(order.payments)[-1] == payment_id
         if order.status == "paid":
-            order.status = "expired" if "ends_twice" in self.faults else "paid"
-        elif last or "ends_with_any_payment" in self.faults:
+            order.status = "expired" if "expires_paid_orders" in self.faults else "paid"
+        elif last or "expires_with_any_payment" in self.faults:
             order.status = "expired"
 
     async def _add_payment(self, order: Order, before: str) -> None:
@@ -274,48 +278,56 @@ class BrokenShop:
             payment_id = await self.money.create(order.number, order.amount, before, back)
         order.payments[payment_id] = order.amount
 
-    async def _comes(self, fault: str, what: Callable[[], bool]) -> bool:
-        """Wait for an event that a fault needs, so that its result is not random."""
-        if fault not in self.faults or fault in self.happened or not self._can_come(fault):
+    async def _wait_for(self, fault: str, condition: Callable[[], bool]) -> bool:
+        """Wait for the condition of a fault, so that the result does not depend on timing."""
+        if (
+            fault not in self.faults
+            or fault in self.triggered_faults
+            or not self._can_trigger(fault)
+        ):
             return False
-        end = time.monotonic() + _MOMENT_S
-        while not (came := what()) and fault not in self.happened and time.monotonic() < end:
+        end = time.monotonic() + _FAULT_WAIT_S
+        while (
+            not (came := condition())
+            and fault not in self.triggered_faults
+            and time.monotonic() < end
+        ):
             await asyncio.sleep(0.01)
         if came:
-            self.happened.add(fault)
+            self.triggered_faults.add(fault)
         return came
 
-    def _can_come(self, fault: str) -> bool:
+    def _can_trigger(self, fault: str) -> bool:
         if fault == FAULTS["crowd"]:
             waiting = sum(order.status == "waiting" for order in self.orders.values())
             return waiting > _WORKERS
-        return fault == (FAULTS | MONEY_FAULTS).get(self.trying)
+        return fault == (FAULTS | MONEY_FAULTS).get(self.current_check)
 
 
-def _hung_up(request: web.Request) -> bool:
+def _is_disconnected(request: web.Request) -> bool:
     return request.transport is None or request.transport.is_closing()
 
 
-def _happened(event: dict[str, Any]) -> float:
+def _parse_timestamp(event: dict[str, Any]) -> float:
     return datetime.fromisoformat(event["timestamp"]).astimezone(UTC).timestamp()
 
 
 def _is_good(headers: Any, body: bytes, faults: set[str]) -> bool:
-    sent = headers["webhook-timestamp"]
-    if "believes_old_times" not in faults and abs(time.time() - int(sent)) > 300:
+    timestamp = headers["webhook-timestamp"]
+    if "accepts_old_timestamps" not in faults and abs(time.time() - int(timestamp)) > 300:
         return False
-    signed = f"{headers['webhook-id']}.{sent}.".encode() + body
+    signed = f"{headers['webhook-id']}.{timestamp}.".encode() + body
     expected = "v1," + base64.b64encode(hmac.digest(KEY, signed, "sha256")).decode()
-    given = headers["webhook-signature"].split()
-    good = expected in (given[:1] if "reads_one_signature" in faults else given)
-    return good or "believes_all_signatures" in faults
+    signatures = headers["webhook-signature"].split()
+    is_valid = expected in (signatures[:1] if "reads_one_signature" in faults else signatures)
+    return is_valid or "accepts_all_signatures" in faults
 
 
 @asynccontextmanager
 async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[str]:
-    """Serve shops; yield their base URL, to which the faults are appended.
+    """Serve shops; yield their base URL. A shop's URL is the base URL and its faults.
 
-    `sides` contains the test merchants of shops with real payments, by the shops' faults.
+    If a shop has real payments, `sides` contains its test merchant.
     """
     shops = dict[str, BrokenShop]()
     http = aiohttp.ClientSession()
@@ -332,7 +344,7 @@ async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[
         return await getattr(shops[name], request.match_info.route.name or "")(request)
 
     app = web.Application(client_max_size=64 * 1024 * 1024)
-    app.router.add_post("/{faults}/trying/{check}", answer, name="hear")
+    app.router.add_post("/{faults}/announce/{check}", answer, name="announce")
     app.router.add_post("/{faults}/orders", answer, name="place")
     app.router.add_post("/{faults}/orders/poll", answer, name="poll")
     app.router.add_get("/{faults}/orders/{order}", answer, name="show")

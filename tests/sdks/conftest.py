@@ -1,4 +1,4 @@
-"""Shared by tests of the SDKs."""
+"""Fixtures for the tests of the SDKs."""
 
 from collections.abc import AsyncIterator
 
@@ -14,7 +14,7 @@ Side = dict[str, str]
 
 @pytest.fixture
 async def side(api: Api) -> AsyncIterator[Side]:
-    """Give the environment of a shop's tests: a test merchant that a worker sends webhooks for."""
+    """Start a worker for a test merchant; yield the environment of a shop's tests."""
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     port = free_port()
     url = f"http://127.0.0.1:{port}/hooks"

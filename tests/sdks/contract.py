@@ -1,4 +1,4 @@
-"""The part of docs/openapi.yaml for merchants, to compare with the SDKs."""
+"""The part of docs/openapi.yaml that the SDKs must implement."""
 
 import re
 from collections.abc import Iterator
@@ -6,16 +6,16 @@ from typing import Any
 
 from payintent.http.docs.documents import read_openapi_document
 
-#: Operations without a key that the SDKs have, to verify deposit addresses.
+#: Operations without a key that the SDKs need to verify deposit addresses.
 _WITHOUT_KEY = {"getChain", "getOnchainSession"}
-#: What a page passes on to a wallet; servers do not read it.
+#: Schemas for wallets, which servers do not read.
 _FOR_WALLETS = {
     *("CallArgument", "EthCall", "EventTopics", "NativeBalanceCall", "NativeCurrency"),
     *("PayFunction", "WalletChain", "WalletChecks", "WalletCurrency", "WalletStep"),
 }
 
 
-def contract() -> dict[str, Any]:
+def read_contract() -> dict[str, Any]:
     return read_openapi_document()
 
 
@@ -23,9 +23,9 @@ def snake(name: str) -> str:
     return re.sub(r"(?<=[a-z])(?=[A-Z])|-", "_", name).lower()
 
 
-def operations() -> Iterator[dict[str, Any]]:
-    """Return the operations in the contract for a merchant's server."""
-    for path, methods in contract()["paths"].items():
+def list_operations() -> Iterator[dict[str, Any]]:
+    """Yield the operations for merchants' servers."""
+    for path, methods in read_contract()["paths"].items():
         for operation in methods.values():
             if not isinstance(operation, dict):
                 continue
@@ -35,13 +35,13 @@ def operations() -> Iterator[dict[str, Any]]:
 
 
 def fields_of(schema: str) -> set[str]:
-    return set(contract()["components"]["schemas"][schema].get("properties", ()))
+    return set(read_contract()["components"]["schemas"][schema].get("properties", ()))
 
 
-def object_schemas() -> set[str]:
-    """Return the schemas of objects in merchants' operations and webhooks."""
-    found: set[str] = set()
-    pending: list[Any] = [*operations(), contract()["webhooks"]]
+def list_object_schemas() -> set[str]:
+    """Return the names of the object schemas in these operations and in webhooks."""
+    references: set[str] = set()
+    pending: list[Any] = [*list_operations(), read_contract()["webhooks"]]
     while pending:
         value = pending.pop()
         if isinstance(value, list):
@@ -49,19 +49,19 @@ def object_schemas() -> set[str]:
         elif isinstance(value, dict):
             pending += value.values()
             name = str(value.get("$ref", ""))
-            target = resolved(name) if name else None
+            target = resolve(name) if name else None
             if name.startswith("#/components/schemas/"):
-                if name in found:
+                if name in references:
                     continue
-                found.add(name)
+                references.add(name)
             if target is not None:
                 pending.append(target)
-    names = {name.rpartition("/")[2] for name in found}
+    names = {name.rpartition("/")[2] for name in references}
     return {name for name in names - _FOR_WALLETS if fields_of(name)}
 
 
-def resolved(reference: str) -> Any:
-    value: Any = contract()
+def resolve(reference: str) -> Any:
+    value: Any = read_contract()
     for part in reference.removeprefix("#/").split("/"):
         value = value[part]
     return value

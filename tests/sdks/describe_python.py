@@ -1,4 +1,4 @@
-"""Print the Python SDK's calls with their parameters, and its classes with their fields."""
+"""Print the calls of the Python SDK with their parameters, and its classes with their fields."""
 
 import inspect
 import json

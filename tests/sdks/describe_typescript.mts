@@ -1,11 +1,11 @@
-// Prints the methods of a client as JSON: "payments.create" and so on.
+// Prints the methods of a client as JSON, such as "payments.create".
 
 import { Client } from "payintent-sdk";
 
 const client = new Client({ apiKey: "sk_test_x", baseUrl: "http://localhost" });
-const methods = Object.entries(client).flatMap(([resource, found]) =>
-  Object.getOwnPropertyNames(Object.getPrototypeOf(found))
+const names = Object.entries(client).flatMap(([resource, methods]) =>
+  Object.getOwnPropertyNames(Object.getPrototypeOf(methods))
     .filter((name) => name !== "constructor")
     .map((name) => `${resource}.${name}`),
 );
-console.log(JSON.stringify(methods));
+console.log(JSON.stringify(names));

@@ -1,4 +1,4 @@
-"""Our Python packages, installed from built files, and a Python with their dependencies."""
+"""Build our Python packages, and run programs that use them."""
 
 import os
 import subprocess
@@ -20,24 +20,24 @@ PYTHON = str(CLIENTS / "bin" / "python")
 
 @cache
 def installed(project: Path = PROJECT) -> Path:
-    """Build a wheel and unpack it, once per process; return the folder to import from."""
+    """Build and unpack a wheel once per process; return the folder to import from."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
     subprocess.run(
         [sys.executable, "-m", "hatchling", "build", "-t", "wheel", "-d", str(folder)],
         cwd=project, check=True, capture_output=True,
     )  # fmt: skip
     [wheel] = folder.glob("*.whl")
-    with zipfile.ZipFile(wheel) as packed:
-        packed.extractall(folder / "site")
+    with zipfile.ZipFile(wheel) as wheel_file:
+        wheel_file.extractall(folder / "site")
     return folder / "site"
 
 
-def run_program(name: str, *words: str, text: str | None = None, **environment: str) -> str:
+def run_program(name: str, *arguments: str, text: str | None = None, **environment: str) -> str:
     """Run a program in this folder with the installed SDK; return its output."""
-    ended = subprocess.run(
-        [PYTHON, str(HERE / name), *words],
+    result = subprocess.run(
+        [PYTHON, str(HERE / name), *arguments],
         env=os.environ | {"PYTHONPATH": str(installed()), "PYTHONWARNINGS": "error"} | environment,
         cwd="/", input=text, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout

@@ -84,16 +84,16 @@ export interface Queries {
 
 type Query<Name extends keyof Queries> = NonNullable<operations[Name]["parameters"]["query"]>;
 type SameFields<Ours, Theirs> = [keyof Ours, keyof Theirs] extends [keyof Theirs, keyof Ours] ? "same" : never;
-type Takes<Ours, Theirs> = [Theirs] extends [Ours] ? "same" : never;
-/** A created payment that is denied has no fields: it is an error of the SDK's. */
-type Partly = "CreatedPayment";
+type Accepts<Ours, Theirs> = [Theirs] extends [Ours] ? "same" : never;
+/** Not compared completely: the SDK reports a denied payment as an error. */
+type NotCompared = "CreatedPayment";
 
 declare const fields: { [Name in keyof Types]: SameFields<Types[Name], Schemas[Name]> };
 declare const answers: {
-  [Name in Exclude<keyof Types, Partly>]: Takes<Types[Name], Schemas[Name]>;
+  [Name in Exclude<keyof Types, NotCompared>]: Accepts<Types[Name], Schemas[Name]>;
 };
 declare const queries: { [Name in keyof Queries]: SameFields<Queries[Name], Query<Name>> };
 
 export const sameFields: Record<keyof Types, "same"> = fields;
-export const takenAnswers: Record<Exclude<keyof Types, Partly>, "same"> = answers;
+export const acceptedAnswers: Record<Exclude<keyof Types, NotCompared>, "same"> = answers;
 export const sameQueries: Record<keyof Queries, "same"> = queries;

@@ -10,13 +10,13 @@ from typing import Any
 
 from aiohttp import web
 
-#: An answer to another request, as over a connection that two processes share, and the right one.
+#: The id of a different request, as if two processes shared a connection, and the correct id.
 _REQUEST_IDS = {"mismatched": "another", "echoed": None}
 
 
 @dataclass
 class Scripted:
-    """A server that returns given responses in order, and records its requests."""
+    """A server that returns these responses in order, and records idempotency keys."""
 
     answers: list[Any]
     url: str = ""
@@ -33,9 +33,9 @@ class Scripted:
         if answer == "silence":
             await asyncio.sleep(30)
             return web.Response()
-        if answer == "drip":  # each part in time, the whole never
+        if answer == "drip":  # every part arrives in time, the whole response never
             return await _drip(request)
-        if answer == "garbled":  # as by a proxy that breaks off, or compresses wrongly
+        if answer == "garbled":  # as if a proxy fails or compresses incorrectly
             return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
         if isinstance(answer, str) and answer in _REQUEST_IDS:
             request_id = _REQUEST_IDS[answer] or request.headers["X-Request-Id"]
@@ -71,8 +71,8 @@ async def scripted(*answers: Any) -> AsyncIterator[Scripted]:
 
 
 def refusal(status: int, code: str, **headers: str) -> tuple[int, dict[str, str], Any]:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return status, named, {"code": code, "message": "x"}
+    response_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return status, response_headers, {"code": code, "message": "x"}
 
 
 _AT = datetime(2026, 1, 2, tzinfo=UTC).isoformat().replace("+00:00", "Z")
@@ -83,18 +83,18 @@ PAYMENT = {
     "merchant_id": 1,
     "include_pegged_assets": False,
     "metadata": {},
-    "what_a_newer_service_adds": {"x": 1},
+    "field_of_a_newer_service": {"x": 1},
 }
 GOOD: tuple[int, dict[str, str], Any] = (200, {}, PAYMENT)
-AWAY = refusal(503, "SERVICE_UNAVAILABLE")
+UNAVAILABLE = refusal(503, "SERVICE_UNAVAILABLE")
 BUSY = refusal(409, "CONFLICT", Retry_After="0")
 _PAGE = (200, {}, {"data": [PAYMENT], "next_cursor": "2"})
 _LAST_PAGE = (200, {}, {"data": [PAYMENT]})
 
 
-#: Which call is made, what the server answers, how the call ends, and how often it was sent.
+#: The call, the server's responses, the result, and the expected number of requests.
 _RETRIES: list[tuple[str, list[Any], Any, int]] = [
-    ("create", [AWAY, GOOD], "1", 2),
+    ("create", [UNAVAILABLE, GOOD], "1", 2),
     ("create", ["reset", GOOD], "1", 2),
     ("create", ["silence", GOOD], "1", 2),
     ("create", ["drip", GOOD], "1", 2),
@@ -104,23 +104,23 @@ _RETRIES: list[tuple[str, list[Any], Any, int]] = [
     ("get", ["mismatched"] * 3, ["NoAnswerError", None], 3),
     ("replay", ["mismatched"], ["NoAnswerError", None], 1),
     ("create", [BUSY, refusal(429, "RATE_LIMITED", Retry_After="0"), GOOD], "1", 3),
-    ("create", [AWAY, AWAY, AWAY, GOOD], ["ServiceError", None], 3),
+    ("create", [UNAVAILABLE, UNAVAILABLE, UNAVAILABLE, GOOD], ["ServiceError", None], 3),
     ("create", [refusal(429, "RATE_LIMITED", Retry_After="60")], ["RateLimitedError", 60], 1),
     ("create", [refusal(409, "IDEMPOTENCY_CONFLICT")], ["IdempotencyConflictError", None], 1),
     ("create", [refusal(422, "INVALID_AMOUNT")], ["InvalidAmountError", None], 1),
     ("create", [refusal(418, "A_NEW_CODE")], ["ApiError", None], 1),
     ("create", [(502, {}, "a page")] * 3, ["UnreadableAnswerError", None], 3),
     ("float", [], ["TypeError", None], 0),
-    ("get", ["reset", AWAY, GOOD], "1", 3),
+    ("get", ["reset", UNAVAILABLE, GOOD], "1", 3),
     ("get", ["reset"] * 3, ["NoAnswerError", None], 3),
     ("replay", ["reset"], ["NoAnswerError", None], 1),
-    ("replay", [AWAY], ["ServiceError", None], 1),
-    ("iterate", [_PAGE, AWAY, _LAST_PAGE], "11", 3),
+    ("replay", [UNAVAILABLE], ["ServiceError", None], 1),
+    ("iterate", [_PAGE, UNAVAILABLE, _LAST_PAGE], "11", 3),
 ]
 
 
 async def check_retries(run: Callable[[str], str]) -> None:
-    """Run all calls of an SDK, and compare their results and numbers of requests."""
+    """Run all calls with an SDK, and compare their results and numbers of requests."""
     async with AsyncExitStack() as stack:
         servers = [
             await stack.enter_async_context(scripted(*answers)) for _, answers, _, _ in _RETRIES
@@ -131,7 +131,7 @@ async def check_retries(run: Callable[[str], str]) -> None:
         ]
         endings = json.loads(await asyncio.to_thread(run, json.dumps(calls)))
     for case, server, ending in zip(_RETRIES, servers, endings, strict=True):
-        kind, _, expected, sent = case
-        assert (ending, len(server.keys)) == (expected, sent), case
-        assert len(set(server.keys)) == min(sent, 1), case
+        kind, _, expected, request_count = case
+        assert (ending, len(server.keys)) == (expected, request_count), case
+        assert len(set(server.keys)) == min(request_count, 1), case
         assert all((key is not None) == (kind == "create") for key in server.keys), case

@@ -1,4 +1,4 @@
-"""A gunicorn shop with `--preload`, whose client is used before the workers are forked."""
+"""A shop for gunicorn with `--preload`: it uses its client before the workers are forked."""
 
 import json
 import os
@@ -11,7 +11,7 @@ CLIENT.payments.list(limit=1)
 
 
 def app(environ: dict[str, str], start_response: Callable[..., object]) -> Iterable[bytes]:
-    """Create a payment for the order in the path, and respond with its order."""
+    """Create a payment for the order in the path; respond with the order in the result."""
     name = environ["PATH_INFO"].strip("/")
     payment = CLIENT.payments.create(
         amount="1.00", currency="THB", payer_uid=name, metadata={"order_id": name}

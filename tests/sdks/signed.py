@@ -1,4 +1,4 @@
-"""Webhooks signed by the official library, with the results that an SDK must return."""
+"""Webhooks signed by the official library, and the expected results of the SDKs."""
 
 import base64
 import hmac
@@ -21,7 +21,7 @@ _EVENT = {"type": "payment.expired", "timestamp": _AT, "data": {"payment": {
 def webhook(
     body: str = json.dumps(_EVENT), secret: str = SECRET, at: int = NOW, **changes: str | None
 ) -> dict[str, Any]:
-    """Sign a webhook with the official library, and change some of its headers."""
+    """Sign a webhook with the official library, and replace or remove headers."""
     signature = Webhook(secret).sign("msg_1", datetime.fromtimestamp(at, UTC), body)
     headers = {"Webhook-Id": "msg_1", "Webhook-Timestamp": str(at), "Webhook-Signature": signature}
     headers |= {name.replace("_", "-"): value for name, value in changes.items()}
@@ -34,14 +34,14 @@ def webhook(
 
 
 def _forged() -> dict[str, Any]:
-    """Return a webhook that anyone can create, because it is signed with an empty key."""
+    """Build a webhook that is signed with an empty key, so that anyone can create it."""
     body = json.dumps(_EVENT)
     signature = hmac.digest(b"", f"msg_1.{NOW}.{body}".encode(), "sha256")
     return webhook(body, Webhook_Signature="v1," + base64.b64encode(signature).decode())
 
 
 def webhook_cases() -> list[tuple[dict[str, Any], str]]:
-    """Return webhooks, each with the type and id of its event, or the name of its error."""
+    """Return webhooks with the expected type and id of the event, or the expected error."""
     good = webhook()
     signature = good["headers"]["Webhook-Signature"]
     return [

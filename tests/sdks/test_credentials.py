@@ -1,4 +1,4 @@
-"""Keys and secrets from files: white space is ignored, and invalid values are rejected."""
+"""Keys and secrets from files: white space is ignored, and invalid values are refused."""
 
 import asyncio
 import base64
@@ -39,12 +39,16 @@ Run = Callable[..., str]
 @pytest.fixture(params=["python", "typescript"])
 def run(request: pytest.FixtureRequest) -> Run:
     if request.param == "python":
-        return lambda *words, text: python_sdk.run_program("use_credentials.py", *words, text=text)
-    return lambda *words, text: typescript_sdk.run_program("use_credentials.mts", *words, text=text)
+        return lambda *arguments, text: python_sdk.run_program(
+            "use_credentials.py", *arguments, text=text
+        )
+    return lambda *arguments, text: typescript_sdk.run_program(
+        "use_credentials.mts", *arguments, text=text
+    )
 
 
 @asynccontextmanager
-async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> AsyncIterator[str]:
+async def serve(answer: Callable[[web.Request], web.StreamResponse]) -> AsyncIterator[str]:
     async def handle(request: web.Request) -> web.StreamResponse:
         return answer(request)
 
@@ -59,25 +63,25 @@ async def answering(answer: Callable[[web.Request], web.StreamResponse]) -> Asyn
         await runner.cleanup()
 
 
-def repeating(request: web.Request) -> web.Response:
-    """Respond with a payment whose id is the header with the key."""
+def return_key(request: web.Request) -> web.Response:
+    """Return a payment with the `Authorization` header as its id."""
     return web.json_response({**PAYMENT, "id": request.headers["Authorization"]})
 
 
 async def use(run: Run, base: str, *cases: tuple[str, str]) -> Endings:
     signed = webhook(secret=SECRET)
-    told = {
+    case = {
         "body": base64.b64decode(signed["body"]).decode(),
         "headers": signed["headers"],
         "now": NOW,
     }
-    text = json.dumps([(kind, value, told) for kind, value in cases])
+    text = json.dumps([(kind, value, case) for kind, value in cases])
     endings, log = json.loads(await asyncio.to_thread(run, base, text=text))
     return [tuple(ending) for ending in endings], log
 
 
 async def test_white_space_around_keys_urls_and_secrets_is_ignored(run: Run) -> None:
-    async with answering(repeating) as base:
+    async with serve(return_key) as base:
         keys = [("key", around.format(KEY)) for around in _AROUND]
         urls = [("url", around.format(f"{base}/")) for around in _AROUND]
         secrets = [("secret", around.format(SECRET)) for around in _AROUND]
@@ -95,71 +99,71 @@ async def test_invalid_credentials_are_refused_at_construction_and_never_shown(
     cases += [("secret", text) for text in _NO_SECRETS]
     cases += [("url", text) for text in ("", "127.0.0.1:80", "ftp://127.0.0.1", "file:///x")]
     endings, log = await use(run, "http://127.0.0.1:9", *cases)
-    for (kind, text), (name, said) in zip(cases, endings, strict=True):
-        assert name in {"ValueError", "TypeError"}, (kind, text, said)
-        told = {"key": "API key", "secret": "whsec_ and base64", "url": "base URL"}[kind]
-        assert told in said, (kind, text, said)
+    for (kind, text), (name, message) in zip(cases, endings, strict=True):
+        assert name in {"ValueError", "TypeError"}, (kind, text, message)
+        expected = {"key": "API key", "secret": "whsec_ and base64", "url": "base URL"}[kind]
+        assert expected in message, (kind, text, message)
         for secret in (KEY, SECRET, SECRET.removeprefix("whsec_")):
-            assert secret not in said + log, (kind, text)
+            assert secret not in message + log, (kind, text)
 
 
-def _garbled(_: web.Request) -> web.Response:
+def _send_garbled(_: web.Request) -> web.Response:
     return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
 
 
-def _headers_as_text(request: web.Request) -> web.Response:
+def _echo_headers(request: web.Request) -> web.Response:
     return web.Response(
         text="\n".join(f"{name}: {value}" for name, value in request.headers.items())
     )
 
 
-def _headers_as_refusal(request: web.Request) -> web.Response:
+def _refuse_with_key(request: web.Request) -> web.Response:
     message = f"this is not a test key (sk_test_…): {request.headers['Authorization']}"
     return web.json_response({"code": "BAD_REQUEST", "message": message}, status=400)
 
 
-@pytest.mark.parametrize("answer", [_garbled, _headers_as_text, _headers_as_refusal])
+@pytest.mark.parametrize("answer", [_send_garbled, _echo_headers, _refuse_with_key])
 async def test_errors_never_contain_the_key_even_if_the_response_does(
     run: Run, answer: Callable[[web.Request], web.Response]
 ) -> None:
-    async with answering(answer) as base:
-        [(name, said)], log = await use(run, base, ("key", KEY))
-    assert name in {"NoAnswerError", "UnreadableAnswerError", "BadRequestError"}, said
-    assert KEY not in said + log
-    assert answer is not _headers_as_refusal or "(sk_test_…): Bearer sk_…" in said
+    async with serve(answer) as base:
+        [(name, message)], log = await use(run, base, ("key", KEY))
+    assert name in {"NoAnswerError", "UnreadableAnswerError", "BadRequestError"}, message
+    assert KEY not in message + log
+    assert answer is not _refuse_with_key or "(sk_test_…): Bearer sk_…" in message
 
 
-def _tools(key_file: Path, base: str) -> Iterator[tuple[list[str], dict[str, str]]]:
-    """Return the commands of the two tools, with their environment."""
+def _list_tools(key_file: Path, base: str) -> Iterator[tuple[list[str], dict[str, str]]]:
+    """Yield the commands of both tools with their environment."""
     path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(MCP_PROJECT), installed())))
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
-    own = {
+    variables = {
         "PYTHONPATH": path,
         "HOME": str(key_file.parent),
         "PAYINTENT_API_KEY_FILE": str(key_file),
     }
     logs = ["payintent_cli", "logs", "tail", "--no-follow", "--base-url", base]
-    yield [PYTHON, "-m", *logs], inherited | own
+    yield [PYTHON, "-m", *logs], inherited | variables
     mcp = str(MCP / "bin" / "python")
-    yield [mcp, "-m", "payintent_mcp", "--base-url", base], inherited | own
+    yield [mcp, "-m", "payintent_mcp", "--base-url", base], inherited | variables
 
 
 @pytest.mark.parametrize("around", _AROUND)
 async def test_the_tools_ignore_white_space_in_a_key_file(tmp_path: Path, around: str) -> None:
-    sent: list[str] = []
+    authorizations: list[str] = []
 
     def feed(request: web.Request) -> web.Response:
-        sent.append(request.headers["Authorization"])
+        authorizations.append(request.headers["Authorization"])
         return web.json_response({"data": [], "after": "1", "has_more": False})
 
     key_file = tmp_path / "key"
     key_file.write_text(around.format(KEY))
     key_file.chmod(0o600)
-    async with answering(feed) as base:
-        for command, environment in _tools(key_file, base):
-            ended = await asyncio.to_thread(_run, command, environment)
-            assert ended.returncode == 0, ended.stderr
-    assert set(sent) == {f"Bearer {KEY}"}
+    async with serve(feed) as base:
+        for command, environment in _list_tools(key_file, base):
+            result = await asyncio.to_thread(_run, command, environment)
+            assert result.returncode == 0, result.stderr
+    assert set(authorizations) == {f"Bearer {KEY}"}
 
 
 @pytest.mark.parametrize("text", [f"{KEY} {KEY}", f"{KEY}\nX: 1", f"{KEY}é", f'"{KEY}"'])
@@ -169,12 +173,12 @@ async def test_the_tools_refuse_an_invalid_key_without_showing_it(
     key_file = tmp_path / "key"
     key_file.write_text(text)
     key_file.chmod(0o600)
-    for command, environment in _tools(key_file, "http://127.0.0.1:9"):
-        ended = await asyncio.to_thread(_run, command, environment)
-        assert (ended.returncode, ended.stdout) == (2, ""), ended.stderr
-        assert "API key" in ended.stderr
-        assert KEY not in ended.stderr
-        assert "Traceback" not in ended.stderr
+    for command, environment in _list_tools(key_file, "http://127.0.0.1:9"):
+        result = await asyncio.to_thread(_run, command, environment)
+        assert (result.returncode, result.stdout) == (2, ""), result.stderr
+        assert "API key" in result.stderr
+        assert KEY not in result.stderr
+        assert "Traceback" not in result.stderr
 
 
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:

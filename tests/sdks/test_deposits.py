@@ -23,7 +23,7 @@ from payintent_sandbox.chains.contracts import DEPOSIT_FACTORY, DEPOSIT_FORWARDE
 from payintent_sandbox.chains.deploy import create_contract
 from tests.sdks import python_sdk, typescript_sdk
 from tests.sdks.python_sdk import HERE
-from tests.sdks.test_cli import ran
+from tests.sdks.test_cli import run_command
 from tests.support.chain_fixtures import anvil, chain_url
 from tests.support.contracts import contract_service
 from tests.support.deposits import TOTAL, DepositGround, add_factory
@@ -59,9 +59,11 @@ async def deposits(ground: ChainWorld) -> DepositGround:
     return await add_factory(ground, "USDT")
 
 
-def use(language: str, facts: list[list[str]], sessions: list[Any]) -> tuple[list[str], list[str]]:
-    """Let an SDK derive addresses and verify sessions."""
-    text = json.dumps([facts, sessions])
+def use(
+    language: str, derivations: list[list[str]], sessions: list[Any]
+) -> tuple[list[str], list[str]]:
+    """Derive addresses and verify sessions with an SDK."""
+    text = json.dumps([derivations, sessions])
     if language == "python":
         return json.loads(python_sdk.run_program("use_deposits.py", text=text))
     return json.loads(typescript_sdk.run_program("use_deposits.mts", text=text))
@@ -70,39 +72,39 @@ def use(language: str, facts: list[list[str]], sessions: list[Any]) -> tuple[lis
 async def test_the_page_both_sdks_viem_and_the_contract_derive_the_same_addresses(
     ground: ChainWorld, tmp_path: Path
 ) -> None:
-    chance = random.Random(7)
+    generator = random.Random(7)
     factory_code = load(DEPOSIT_FACTORY)
     cases: list[list[str]] = []
-    of_contract: list[str] = []
+    contract_addresses: list[str] = []
     for receiver in (await ground.chain.ask("eth_accounts"))[:3]:
         forwarder, _ = await create_contract(
             ground.chain, ground.payer, DEPOSIT_FORWARDER, receiver
         )
         factory, _ = await create_contract(ground.chain, ground.payer, DEPOSIT_FACTORY, forwarder)
         for _ in range(70):
-            uuid = chance.randbytes(16)
+            uuid = generator.randbytes(16)
             call = {"to": factory, "data": factory_code.call_data("address_of", uuid)}
-            word = await ground.chain.ask("eth_call", call, "latest")
+            result = await ground.chain.ask("eth_call", call, "latest")
             cases.append([f"0x{uuid.hex()}", factory, forwarder])
-            of_contract.append(f"0x{word[-40:]}")
+            contract_addresses.append(f"0x{result[-40:]}")
     page = str(shutil.copy(_PAGE, tmp_path / "page.mjs"))
-    words = (npm()[0], str(HERE / "use_viem.mjs"), str(_VIEM), page)
-    derived = json.loads(typescript_sdk.run(*words, folder=tmp_path, text=json.dumps(cases)))
+    command = (npm()[0], str(HERE / "use_viem.mjs"), str(_VIEM), page)
+    derived = json.loads(typescript_sdk.run(*command, folder=tmp_path, text=json.dumps(cases)))
     for addresses in ("create", "create2", "page"):
-        assert [item[addresses].lower() for item in derived] == of_contract
+        assert [item[addresses].lower() for item in derived] == contract_addresses
     hashes = [f"0x{init_code_hash(bytes.fromhex(case[2][2:])).hex()}" for case in cases]
     assert [item["code_hash"] for item in derived] == hashes
-    facts = [[*case[:2], code_hash] for case, code_hash in zip(cases, hashes, strict=True)]
+    derivations = [[*case[:2], code_hash] for case, code_hash in zip(cases, hashes, strict=True)]
     for language in ("python", "typescript"):
-        assert use(language, facts, [])[0] == of_contract
+        assert use(language, derivations, [])[0] == contract_addresses
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
 def test_malformed_values_are_refused(language: str) -> None:
     uuid, factory, code_hash = "0x" + "1" * 32, ATTACKER, "0x" + "2" * 64
-    facts = [[uuid[:-1], factory, code_hash], [uuid, "0x", code_hash], [uuid, factory, "x"]]
+    derivations = [[uuid[:-1], factory, code_hash], [uuid, "0x", code_hash], [uuid, factory, "x"]]
     error = "ValueError" if language == "python" else "TypeError"
-    assert use(language, facts, [])[0] == [error] * len(facts)
+    assert use(language, derivations, [])[0] == [error] * len(derivations)
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
@@ -113,24 +115,24 @@ async def test_a_session_is_refused_if_no_stored_chain_derives_its_address(
     view = (await api.send("GET", session_path(session))).json
     chain = (await api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json
     address = view["deposit_address"]
-    other = chain | {"deposits": chain["deposits"] | {"factory_address": ATTACKER}}
+    wrong_chain = chain | {"deposits": chain["deposits"] | {"factory_address": ATTACKER}}
     _, paid_to_contract = await deposits.ground.bill("USDT")
     contract_session = (await api.send("GET", session_path(paid_to_contract))).json
     error = "ValueError" if language == "python" else "TypeError"
     cases: list[tuple[Any, list[Any], str]] = [
         (view, [chain], address),
         (view | {"deposit_address": address.lower()}, [chain], address.lower()),
-        (view, [other, chain], address),
+        (view, [wrong_chain, chain], address),
         (view, [], _WRONG),
-        (view, [other], _WRONG),
+        (view, [wrong_chain], _WRONG),
         (view, [chain | {"deposits": None}], _WRONG),
         (view, [chain | {"network_id": 1}], _WRONG),
         (contract_session, [chain], error),
         (view | {"pay_uuid": "0x1"}, [chain], error),
     ]
     cases += [(tampered, [chain], _WRONG) for tampered in tamper(view).values()]
-    _, found = use(language, [], [case[:2] for case in cases])
-    assert found == [expected for *_, expected in cases]
+    _, results = use(language, [], [case[:2] for case in cases])
+    assert results == [expected for *_, expected in cases]
 
 
 _CALLS = {
@@ -160,13 +162,13 @@ async def test_the_readmes_example_runs_as_printed(
     readme = (python_sdk.ROOT / f"sdks/{language}/README.md").read_text()
     [example] = re.findall(rf"```{language}\n([^`]*[vV]erify_?[dD]eposit.*?)```", readme, re.DOTALL)
     program = _CALLS[language].format(example)
-    words = (api.world.api_key, api.base, format_id(SESSION, session.id), str(chain))
+    arguments = (api.world.api_key, api.base, format_id(SESSION, session.id), str(chain))
     if language == "python":
         (tmp_path / "example.py").write_text(program)
-        run = partial(python_sdk.run_program, str(tmp_path / "example.py"), *words)
+        run = partial(python_sdk.run_program, str(tmp_path / "example.py"), *arguments)
     else:
         (typescript_sdk.installed() / "example.mts").write_text(program)
-        run = partial(typescript_sdk.run_program, "example.mts", *words)
+        run = partial(typescript_sdk.run_program, "example.mts", *arguments)
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
     assert (await asyncio.to_thread(run)).endswith(f"to {address}\n")
 
@@ -179,31 +181,36 @@ async def test_the_command_verifies_a_payments_address_and_fails_if_it_is_wrong(
     await deposits.ground.turn()
     chain = (await api.send("GET", f"/v1/chains/{deposits.ground.slug}")).json
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
-    stored, other = tmp_path / "stored.json", tmp_path / "other.json"
-    stored.write_text(json.dumps(chain))
-    false = chain["deposits"] | {"init_code_hash": "0x" + "1" * 64}
-    other.write_text(json.dumps(chain | {"deposits": false}))
+    stored_file, wrong_file = tmp_path / "stored.json", tmp_path / "other.json"
+    stored_file.write_text(json.dumps(chain))
+    wrong_deposits = chain["deposits"] | {"init_code_hash": "0x" + "1" * 64}
+    wrong_file.write_text(json.dumps(chain | {"deposits": wrong_deposits}))
     payment_id, session_id = format_id(PAYMENT, payment.id), format_id(SESSION, session.id)
 
-    async def verify(id_: str, *words: str) -> tuple[int, str, str]:
-        known = {"PAYINTENT_API_KEY": api.world.api_key, "PAYINTENT_URL": api.base}
-        return await ran(tmp_path, "verify-deposit", id_, "--live", *words, **known)
+    async def verify(id_: str, *arguments: str) -> tuple[int, str, str]:
+        variables = {"PAYINTENT_API_KEY": api.world.api_key, "PAYINTENT_URL": api.base}
+        return await run_command(tmp_path, "verify-deposit", id_, "--live", *arguments, **variables)
 
     for id_ in (payment_id, session_id):
-        status, out, error = await verify(id_, "--chain", str(stored), "--address", address.lower())
+        status, out, error = await verify(
+            id_, "--chain", str(stored_file), "--address", address.lower()
+        )
         assert (status, error) == (0, "")
         assert f"verified: {address} is the deposit address of {session_id}" in out
         assert "received 0 USDT, pending 12.75 USDT, remaining 12.75 USDT" in out
-    for words in (["--chain", str(other)], ["--chain", str(stored), "--address", ATTACKER]):
-        status, out, error = await verify(payment_id, *words)
+    for arguments in (
+        ["--chain", str(wrong_file)],
+        ["--chain", str(stored_file), "--address", ATTACKER],
+    ):
+        status, out, error = await verify(payment_id, *arguments)
         assert (status, out) == (1, "")
         assert "Do not send money there" in error
-    other.write_text("{}")
-    _, to_contract = await deposits.ground.bill("USDT")
-    for id_, words in (
+    wrong_file.write_text("{}")
+    _, contract_session = await deposits.ground.bill("USDT")
+    for id_, arguments in (
         (payment_id, []),
-        (payment_id, ["--chain", str(other)]),
+        (payment_id, ["--chain", str(wrong_file)]),
         (payment_id, ["--chain", str(tmp_path / "none.json")]),
-        (format_id(SESSION, to_contract.id), ["--chain", str(stored)]),
+        (format_id(SESSION, contract_session.id), ["--chain", str(stored_file)]),
     ):
-        assert (await verify(id_, *words))[0] == 2
+        assert (await verify(id_, *arguments))[0] == 2

@@ -16,7 +16,7 @@ from payintent.runtime.settings import Settings
 from tests.e2e.merchant import Browser
 from tests.sandbox.shop.running import SECRET
 from tests.sdks.broken_money import Side
-from tests.sdks.test_grader import allow_returns, graded, new_side
+from tests.sdks.test_grader import allow_returns, new_side, run_grader
 from tests.support.workers import working
 from tests.support.world import Api, free_port
 from tools.openapi.pack_typescript import pack
@@ -32,7 +32,7 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def running_example(example: Example, folder: Path, side: Side) -> AsyncGenerator[str]:
-    """Type-check a shop, and start it as its README describes; return its URL."""
+    """Type-check a shop, and start it as described in its README; yield its URL."""
     port = free_port()
     secrets = {
         "PAYINTENT_URL": side.base_url,
@@ -60,7 +60,7 @@ async def running_example(example: Example, folder: Path, side: Side) -> AsyncGe
 
 @dataclass(frozen=True)
 class Buyer:
-    """A buyer of an order, without the checkout."""
+    """A buyer who does not use the checkout."""
 
     http: aiohttp.ClientSession
     side: Side
@@ -72,14 +72,14 @@ class Buyer:
         return browser
 
     async def click(self, browser: Browser) -> str:
-        """Submit the page's only form; return the URL to which it leads."""
+        """Submit the only form of a page; return the URL of the redirect."""
         [form] = browser.forms
         url = f"{self.shop}{form.action}"
         async with self.http.post(url, data=form.fields, allow_redirects=False) as answer:
             assert answer.status == 303, await answer.text()
             return answer.headers["Location"]
 
-    async def ask(self, method: str, path: str) -> Any:
+    async def call(self, method: str, path: str) -> Any:
         headers = {"Authorization": f"Bearer {self.side.key}"}
         url = f"{self.side.base_url}/v1{path}"
         async with self.http.request(method, url, headers=headers) as answer:
@@ -87,50 +87,50 @@ class Buyer:
             return await answer.json()
 
     async def payments(self) -> list[dict[str, Any]]:
-        return (await self.ask("GET", "/payments?limit=100"))["data"]
+        return (await self.call("GET", "/payments?limit=100"))["data"]
 
 
-async def pays_again_after_a_decline(buyer: Buyer) -> None:
+async def check_attempt_after_decline(buyer: Buyer) -> None:
     before = len(await buyer.payments())
-    book = await buyer.page("/")
-    first_checkout = await buyer.click(book)
+    book_page = await buyer.page("/")
+    first_checkout = await buyer.click(book_page)
     first = (await buyer.payments())[0]
-    order = book.forms[0].action.replace("/buy/", "/orders/")
+    order = book_page.forms[0].action.replace("/buy/", "/orders/")
     assert {first["return_url"], first["cancel_url"]} == {f"{buyer.shop}{order}"}
-    await buyer.ask("POST", f"/test/payments/{first['id']}/decline")
+    await buyer.call("POST", f"/test/payments/{first['id']}/decline")
 
-    back = await buyer.page(f"{order}?payment_id={first['id']}&status=PAID")
-    assert "Your payment has failed. You have not been charged." in back.text
-    assert back.forms[0].label.strip() == "Pay again"
-    checkouts = await asyncio.gather(buyer.click(back), buyer.click(back))
+    return_page = await buyer.page(f"{order}?payment_id={first['id']}&status=PAID")
+    assert "Your payment has failed. You have not been charged." in return_page.text
+    assert return_page.forms[0].label.strip() == "Pay again"
+    checkouts = await asyncio.gather(buyer.click(return_page), buyer.click(return_page))
     assert len({first_checkout, *checkouts}) == 2
     second = (await buyer.payments())[0]
     assert second["checkout_url"] in checkouts
     assert second["metadata"]["order_id"] == first["metadata"]["order_id"]
 
-    await buyer.ask("POST", f"/test/payments/{second['id']}/pay")
-    assert await buyer.click(book) == order, "its webhook was lost, and it is paid"
-    paid = await buyer.page(f"{order}?payment_id={second['id']}&status=PROCESSING")
-    assert "Your order is paid." in paid.text
-    assert paid.forms == []
-    assert await buyer.click(book) == order
-    assert len(await buyer.payments()) == before + 2, "a paid order is not paid twice"
+    await buyer.call("POST", f"/test/payments/{second['id']}/pay")
+    assert await buyer.click(book_page) == order, "the order is paid although its webhook was lost"
+    paid_page = await buyer.page(f"{order}?payment_id={second['id']}&status=PROCESSING")
+    assert "Your order is paid." in paid_page.text
+    assert paid_page.forms == []
+    assert await buyer.click(book_page) == order
+    assert len(await buyer.payments()) == before + 2, "a paid order does not get another payment"
 
 
-async def learns_of_a_lost_webhook_by_its_poll(buyer: Buyer) -> None:
-    book = await buyer.page("/")
-    await buyer.click(book)
+async def check_poll_after_lost_webhook(buyer: Buyer) -> None:
+    book_page = await buyer.page("/")
+    await buyer.click(book_page)
     [payment, *_] = await buyer.payments()
-    await buyer.ask("POST", f"/test/payments/{payment['id']}/pay")
-    url = f"{buyer.shop}{book.forms[0].action.replace('/buy/', '/graded/')}"
+    await buyer.call("POST", f"/test/payments/{payment['id']}/pay")
+    url = f"{buyer.shop}{book_page.forms[0].action.replace('/buy/', '/graded/')}"
     async with buyer.http.get(url) as answer:
         assert (await answer.json())["status"] == "waiting"
     for _ in range(2):
         async with buyer.http.post(f"{buyer.shop}/graded/poll") as answer:
             assert answer.ok
     async with buyer.http.get(url) as answer:
-        shown = await answer.json()
-    assert (shown["status"], shown["handed_out"]) == ("paid", 1), "its buyer has not returned"
+        order = await answer.json()
+    assert (order["status"], order["handed_out"]) == ("paid", 1), "the poll has found the payment"
 
 
 @pytest.mark.parametrize("example", SHOPS, ids=lambda example: example.name)
@@ -144,9 +144,11 @@ async def test_an_example_passes_every_check_and_accepts_a_new_attempt_after_a_d
         aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http,
     ):
         await allow_returns(api, shop)
-        await pays_again_after_a_decline(Buyer(http, side, shop))
-        await learns_of_a_lost_webhook_by_its_poll(Buyer(http, side, shop))
-        where = (f"{shop}/webhooks", f"{shop}/graded", SECRET)
-        status, report, error = await graded(*where, "--key", side.key, PAYINTENT_URL=side.base_url)
+        await check_attempt_after_decline(Buyer(http, side, shop))
+        await check_poll_after_lost_webhook(Buyer(http, side, shop))
+        urls = (f"{shop}/webhooks", f"{shop}/graded", SECRET)
+        status, report, error = await run_grader(
+            *urls, "--key", side.key, PAYINTENT_URL=side.base_url
+        )
         assert (status, error) == (0, ""), report
         assert "without a return_url" not in report

@@ -18,16 +18,21 @@ from tests.support.world import Api
 pytestmark = pytest.mark.full
 
 
-def endings(how: str, api: Api) -> list[bool | str]:
+def run_scenario(scenario: str, api: Api) -> list[bool | str]:
     path = f"{installed()}{os.pathsep}{installed(CLI_PROJECT)}"
     printed = run_program(
-        "use_forks.py", how, api.base, api.world.api_key, PYTHONPATH=path, PYTHONWARNINGS="default"
+        "use_forks.py",
+        scenario,
+        api.base,
+        api.world.api_key,
+        PYTHONPATH=path,
+        PYTHONWARNINGS="default",
     )
     return json.loads(printed)
 
 
 @pytest.mark.parametrize(
-    ("how", "count"),
+    ("scenario", "count"),
     [
         ("fork", 150),
         ("multiprocessing", 125),
@@ -36,10 +41,10 @@ def endings(how: str, api: Api) -> list[bool | str]:
         ("loops", 150),
     ],
 )
-async def test_every_response_belongs_to_its_request(api: Api, how: str, count: int) -> None:
-    came = await asyncio.to_thread(endings, how, api)
-    assert [ending for ending in came if ending is not True] == []
-    assert len(came) == count
+async def test_every_response_belongs_to_its_request(api: Api, scenario: str, count: int) -> None:
+    results = await asyncio.to_thread(run_scenario, scenario, api)
+    assert [result for result in results if result is not True] == []
+    assert len(results) == count
 
 
 def test_the_first_request_does_not_import_modules() -> None:
@@ -49,20 +54,20 @@ def test_the_first_request_does_not_import_modules() -> None:
 async def test_the_feed_reader_of_the_cli_can_be_forked(api: Api) -> None:
     for _ in range(4):
         await paid(api)
-    came = await asyncio.to_thread(endings, "feed", api)
-    assert came == [True] * 100
+    results = await asyncio.to_thread(run_scenario, "feed", api)
+    assert results == [True] * 100
 
 
 @contextmanager
 def gunicorn(api: Api) -> Iterator[str]:
-    """Run the preloaded shop on an open socket, which responds once its workers do."""
+    """Run the preloaded shop on an open socket; requests wait until its workers are ready."""
     listener = socket.create_server(("127.0.0.1", 0), backlog=200)
-    words = ("--preload", "--workers", "4", "--no-control-socket")
+    options = ("--preload", "--workers", "4", "--no-control-socket")
     bind = ("--bind", f"fd://{listener.fileno()}")
     path = {"PYTHONPATH": f"{installed()}{os.pathsep}{HERE}"}
     shop = {"SHOP_KEY": api.world.api_key, "SHOP_BASE": api.base}
     process = subprocess.Popen(
-        [PYTHON, "-m", "gunicorn", *words, *bind, "shop_preloaded:app"],
+        [PYTHON, "-m", "gunicorn", *options, *bind, "shop_preloaded:app"],
         env=os.environ | path | shop,
         pass_fds=[listener.fileno()],
     )
@@ -88,6 +93,6 @@ async def test_gunicorn_workers_receive_the_payments_that_they_create(api: Api) 
                     worker, order = await answer.json()
                 return worker, name, order
 
-            bought = await asyncio.gather(*(buy(number) for number in range(200)))
-    assert [(name, order) for _, name, order in bought if name != order] == []
-    assert len({worker for worker, _, _ in bought}) > 1
+            orders = await asyncio.gather(*(buy(number) for number in range(200)))
+    assert [(name, order) for _, name, order in orders if name != order] == []
+    assert len({worker for worker, _, _ in orders}) > 1

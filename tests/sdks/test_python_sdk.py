@@ -17,9 +17,9 @@ from tests.clients.conftest import uses
 from tests.clients.uses import check_what_was_done
 from tests.sdks.contract import (
     fields_of,
-    object_schemas,
-    operations,
-    resolved,
+    list_object_schemas,
+    list_operations,
+    resolve,
     snake,
 )
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PROJECT, PYTHON, run_program
@@ -32,7 +32,7 @@ pytestmark = pytest.mark.full
 __all__ = ["uses"]
 
 _README = (PROJECT / "README.md").read_text()
-#: Fields of requests that are headers for the SDK's user, or that it sets by itself.
+#: Parameters that the SDK sets automatically.
 _SET_BY_THE_SDK = {"if_none_match"}
 _ENVELOPES = {
     "PaymentLinkList",
@@ -41,7 +41,7 @@ _ENVELOPES = {
     "CaseList",
     "DisputeList",
     "StatementList",
-}  # `Page`
+}  # represented by `Page`
 _REQUESTS = {  # parameters of methods
     "CreatePayment",
     "CreatePaymentLink",
@@ -53,13 +53,13 @@ _REQUESTS = {  # parameters of methods
     "TransferToTestPayment",
 }
 _ERRORS = {"ApiError", "Denial"}
-#: Events have their ids in `webhook-id`, and beside them in the feed.
+#: Events without an id in the body: it is in the `webhook-id` header or in the feed entry.
 _IN_A_HEADER = {"PaymentCompleted", "PaymentFailed", "PaymentExpired", "PaymentCancelled"}
 
 
-@pytest.mark.parametrize("how", ["sync", "async"])
-async def test_the_sdk_supports_all_actions_of_a_merchant(uses: list[str], how: str) -> None:
-    printed = await asyncio.to_thread(run_program, "use_python.py", how, *uses)
+@pytest.mark.parametrize("mode", ["sync", "async"])
+async def test_the_sdk_supports_all_actions_of_a_merchant(uses: list[str], mode: str) -> None:
+    printed = await asyncio.to_thread(run_program, "use_python.py", mode, *uses)
     check_what_was_done(json.loads(printed))
 
 
@@ -77,20 +77,20 @@ def test_the_types_are_correct_for_the_oldest_supported_python(tmp_path: Path) -
         "reportPrivateUsage": False,
     }
     (tmp_path / "pyrightconfig.json").write_text(json.dumps(settings))
-    checked = subprocess.run(
+    result = subprocess.run(
         [Path(sys.executable).parent / "basedpyright", "--level", "error", "--pythonpath", PYTHON],
         cwd=tmp_path, env=os.environ, capture_output=True, text=True, check=False,
     )  # fmt: skip
-    assert checked.returncode == 0, checked.stdout
+    assert result.returncode == 0, result.stdout
 
 
 @cache
-def described() -> dict[str, Any]:
+def describe_sdk() -> dict[str, Any]:
     return json.loads(run_program("describe_python.py"))
 
 
 def test_every_merchant_operation_has_a_method_with_all_its_parameters() -> None:
-    for operation in operations():
+    for operation in list_operations():
         name = snake(operation["operationId"])
         parameters = {
             snake(parameter["name"])
@@ -99,25 +99,25 @@ def test_every_merchant_operation_has_a_method_with_all_its_parameters() -> None
         body = operation.get("requestBody", {}).get("content", {}).get("application/json")
         if body:
             parameters |= fields_of(body["schema"]["$ref"].rpartition("/")[2])
-        has = set(described()["operations"].get(name, ()))
-        assert has == parameters - _SET_BY_THE_SDK, f"sdks/python, calls.py: {name}"
+        sdk_parameters = set(describe_sdk()["operations"].get(name, ()))
+        assert sdk_parameters == parameters - _SET_BY_THE_SDK, f"sdks/python, calls.py: {name}"
 
 
 def _parameter(value: dict[str, Any]) -> dict[str, Any]:
-    return resolved(value["$ref"]) if "$ref" in value else value
+    return resolve(value["$ref"]) if "$ref" in value else value
 
 
 def test_both_clients_have_the_same_methods_and_cover_every_call() -> None:
-    methods, of_async = described()["methods"]
-    assert methods == of_async
-    listed = {method for method in methods if "iterate" not in method}
-    assert len(listed) == len(described()["operations"])
+    methods, async_methods = describe_sdk()["methods"]
+    assert methods == async_methods
+    calls = {method for method in methods if "iterate" not in method}
+    assert len(calls) == len(describe_sdk()["operations"])
 
 
 def test_every_object_has_a_class_with_all_its_fields() -> None:
-    names = object_schemas() - _ENVELOPES - _REQUESTS - _ERRORS - {"Metadata"}
+    names = list_object_schemas() - _ENVELOPES - _REQUESTS - _ERRORS - {"Metadata"}
     assert len(names) > 25
-    classes = described()["classes"]
+    classes = describe_sdk()["classes"]
     for name in sorted(names):
         fields = fields_of(name) | ({"id"} if name in _IN_A_HEADER else set())
         assert set(classes.get(name, ())) == fields, f"sdks/python, models.py: {name}"
@@ -129,15 +129,15 @@ async def test_only_safe_requests_are_retried_and_with_the_same_key() -> None:
 
 async def test_the_asynchronous_client_times_out_on_a_slowly_dripping_response() -> None:
     async with scripted("drip", GOOD) as server:
-        got = await asyncio.to_thread(run_program, "use_retries.py", server.url)
-    assert (got, len(server.keys)) == ("1\n", 2)
+        output = await asyncio.to_thread(run_program, "use_retries.py", server.url)
+    assert (output, len(server.keys)) == ("1\n", 2)
 
 
 def test_only_webhooks_signed_by_the_official_library_are_accepted() -> None:
     cases = webhook_cases()
     text = json.dumps([case for case, _ in cases])
-    found = run_program("use_webhooks.py", text=text).split()
-    assert found == [expected for _, expected in cases]
+    results = run_program("use_webhooks.py", text=text).split()
+    assert results == [expected for _, expected in cases]
 
 
 async def test_the_readmes_quickstart_runs_as_printed(api: Api, tmp_path: Path) -> None:
@@ -150,21 +150,21 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api, tmp_path: Path) 
         PAYINTENT_URL=api.base,
     )
     assert re.fullmatch(r"send the buyer to \S+/c/cs_\S+\npay_\S+ 1590(\.00)? THB\n", printed)
-    case = webhook()
+    expired = webhook()
     (tmp_path / "receiver.py").write_text(
         f"{receiver}\nimport base64, json, sys\ncase = json.load(sys.stdin)\n"
         'print(receive(base64.b64decode(case["body"]), case["headers"], case["secrets"][0]))\n'
     )
-    fresh = webhook(at=int(time.time()))
+    recent = webhook(at=int(time.time()))
     answers = [
         await asyncio.to_thread(run_program, str(tmp_path / "receiver.py"), text=json.dumps(item))
-        for item in (fresh, case)
+        for item in (recent, expired)
     ]
     assert [int(answer) for answer in answers] == [204, 400]
 
 
 def test_the_readme_names_every_method() -> None:
-    methods, _ = described()["methods"]
+    methods, _ = describe_sdk()["methods"]
     for method in methods:
         resource, _, name = method.partition(".")
         [row] = re.findall(rf"^\|.*`{resource}`.*\|.*\|$", _README, re.MULTILINE)

@@ -1,4 +1,4 @@
-"""The TypeScript SDK in runtimes other than Node.js: its bundles, and a real workerd."""
+"""The TypeScript SDK works in bundles and in workerd, not only in Node.js."""
 
 import asyncio
 import re
@@ -22,7 +22,7 @@ pytestmark = pytest.mark.full
 
 _OF_NODE = re.compile(r"\bnode:|\bprocess\.\w|\bBuffer\b|\brequire\(")
 _STUB = "is for servers: anyone who has the API key"
-#: As wrangler, Next.js and bundlers for browsers set them.
+#: The conditions that wrangler sets.
 _WRANGLER = "workerd,worker,browser"
 _CONFIGURATION = """
 using Workerd = import "/workerd/workerd.capnp";
@@ -46,13 +46,13 @@ def _binary(package: str, name: str) -> str:
     return str(binary)
 
 
-def bundled(conditions: str, into: Path, program: str = "worker.mjs") -> Path:
-    """Bundle a program like bundlers with these conditions."""
+def build_bundle(conditions: str, folder: Path, program: str = "worker.mjs") -> Path:
+    """Bundle a program with these export conditions."""
     (installed() / program).write_text((HERE / program).read_text())
-    bundle = into / "worker.js"
-    words = ("--bundle", "--format=esm", "--platform=neutral", f"--outfile={bundle}")
+    bundle = folder / "worker.js"
+    options = ("--bundle", "--format=esm", "--platform=neutral", f"--outfile={bundle}")
     esbuild = _binary("@esbuild/*", "esbuild")
-    run(esbuild, program, *words, f"--conditions={conditions}", folder=installed())
+    run(esbuild, program, *options, f"--conditions={conditions}", folder=installed())
     return bundle
 
 
@@ -71,7 +71,7 @@ def bundled(conditions: str, into: Path, program: str = "worker.mjs") -> Path:
     ],
 )
 def test_a_bundle_for_a_server_contains_the_library(conditions: str, tmp_path: Path) -> None:
-    text = bundled(conditions, tmp_path).read_text()
+    text = build_bundle(conditions, tmp_path).read_text()
     assert _STUB not in text
     assert "Idempotency-Key" in text
 
@@ -80,7 +80,7 @@ def test_a_bundle_for_a_server_contains_the_library(conditions: str, tmp_path: P
     "conditions", ["browser", "worker,browser", "react-native", "electron,browser"]
 )
 def test_a_bundle_for_the_buyers_device_contains_the_stub(conditions: str, tmp_path: Path) -> None:
-    text = bundled(conditions, tmp_path).read_text()
+    text = build_bundle(conditions, tmp_path).read_text()
     assert _STUB in text
     assert "Idempotency-Key" not in text
 
@@ -100,14 +100,14 @@ class Worker:
         self._url = url
         self._http = http
 
-    async def do(self, action: str, **given: Any) -> Any:
-        async with self._http.post(self._url, json={"action": action, **given}) as answer:
+    async def run(self, action: str, **arguments: Any) -> Any:
+        async with self._http.post(self._url, json={"action": action, **arguments}) as answer:
             return await answer.json()
 
 
-@pytest.fixture(params=["2023-03-01", "2026-11-01"])  # old flags of workerd, and new ones
+@pytest.fixture(params=["2023-03-01", "2026-11-01"])  # an old and a new compatibility date
 async def worker(request: pytest.FixtureRequest, tmp_path: Path) -> AsyncIterator[Worker]:
-    await asyncio.to_thread(bundled, _WRANGLER, tmp_path)
+    await asyncio.to_thread(build_bundle, _WRANGLER, tmp_path)
     port = free_port()
     (tmp_path / "config.capnp").write_text(_CONFIGURATION % (port, request.param))
     workerd = _binary("@cloudflare/workerd-*", "workerd")
@@ -138,22 +138,22 @@ async def _is_open(port: int) -> bool:
 async def test_a_worker_creates_payments_verifies_webhooks_and_retries(
     worker: Worker, api: Api
 ) -> None:
-    sold = await worker.do("sell", apiKey=f"{api.world.api_key}\n", baseUrl=api.base)
-    assert sold == {"listed": True, "status": "CANCELLED"}
+    sale = await worker.run("sell", apiKey=f"{api.world.api_key}\n", baseUrl=api.base)
+    assert sale == {"listed": True, "status": "CANCELLED"}
     for case, expected in webhook_cases():
-        verified = await worker.do("verify", **case)
-        named = verified if isinstance(verified, str) else verified["error"]
-        assert named == expected.replace("misused", "TypeError"), case
-    assert await worker.do("verify", **webhook()) == "payment.expired/msg_1"
+        result = await worker.run("verify", **case)
+        outcome = result if isinstance(result, str) else result["error"]
+        assert outcome == expected.replace("misused", "TypeError"), case
+    assert await worker.run("verify", **webhook()) == "payment.expired/msg_1"
     async with scripted("reset", GOOD) as server:
-        assert await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url) == "1"
+        assert await worker.run("fail", apiKey="sk_test_x", baseUrl=server.url) == "1"
         assert len(server.keys) == 2
     async with scripted("silence", GOOD) as server:
-        got = await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url, timeoutMs=500)
-        assert got == "1"
+        response = await worker.run("fail", apiKey="sk_test_x", baseUrl=server.url, timeoutMs=500)
+        assert response == "1"
     async with scripted("mismatched", "mismatched") as server:
-        got = await worker.do("fail", apiKey="sk_test_x", baseUrl=server.url)
-        assert got["error"] == "NoAnswerError", got
+        response = await worker.run("fail", apiKey="sk_test_x", baseUrl=server.url)
+        assert response["error"] == "NoAnswerError", response
     closed = f"http://127.0.0.1:{free_port()}"
-    got = await worker.do("fail", apiKey="sk_test_x", baseUrl=closed)
-    assert got["error"] == "NoAnswerError", got
+    response = await worker.run("fail", apiKey="sk_test_x", baseUrl=closed)
+    assert response["error"] == "NoAnswerError", response

@@ -11,11 +11,11 @@ import pytest
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.clients.conftest import uses
 from tests.clients.uses import check_what_was_done
-from tests.sdks.contract import object_schemas, operations, resolved
+from tests.sdks.contract import list_object_schemas, list_operations, resolve
 from tests.sdks.python_sdk import HERE
 from tests.sdks.scripted import check_retries
 from tests.sdks.signed import webhook, webhook_cases
-from tests.sdks.typescript_sdk import checked, installed, run, run_program
+from tests.sdks.typescript_sdk import compile_programs, installed, run, run_program
 from tests.support.world import Api
 from tools.openapi.pack_typescript import PROJECT
 
@@ -49,20 +49,20 @@ async def test_only_safe_requests_are_retried_and_with_the_same_key() -> None:
 
 def test_only_webhooks_signed_by_the_official_library_are_accepted() -> None:
     cases = webhook_cases()
-    found = run_program("use_webhooks.mts", text=json.dumps([case for case, _ in cases])).split()
-    assert found == [expected for _, expected in cases]
+    results = run_program("use_webhooks.mts", text=json.dumps([case for case, _ in cases])).split()
+    assert results == [expected for _, expected in cases]
 
 
 def test_the_types_match_the_contract() -> None:
-    assert checked() == ""
+    assert compile_programs() == ""
 
 
 def test_every_object_and_every_query_of_the_contract_is_compared() -> None:
     types, queries = _compared("Types"), _compared("Queries")
-    assert types == object_schemas() - {"ApiError", "Denial", "AdvanceTestClock", "Metadata"}
+    assert types == list_object_schemas() - {"ApiError", "Denial", "AdvanceTestClock", "Metadata"}
     assert queries == {
         operation["operationId"]
-        for operation in operations()
+        for operation in list_operations()
         if any(_is_query(parameter) for parameter in operation.get("parameters", ()))
     }
 
@@ -74,11 +74,11 @@ def _compared(interface: str) -> set[str]:
 
 
 def _is_query(parameter: dict[str, Any]) -> bool:
-    found = resolved(parameter["$ref"]) if "$ref" in parameter else parameter
-    return found["in"] == "query"
+    definition = resolve(parameter["$ref"]) if "$ref" in parameter else parameter
+    return definition["in"] == "query"
 
 
-#: The method of each operation; all others are made of these.
+#: The method of each operation. Further methods are based on these methods.
 METHODS = {
     "createPayment": "payments.create",
     "getPayment": "payments.get",
@@ -112,7 +112,7 @@ METHODS = {
 
 
 def test_every_operation_has_a_method_and_the_readme_lists_every_method() -> None:
-    assert set(METHODS) == {operation["operationId"] for operation in operations()}
+    assert set(METHODS) == {operation["operationId"] for operation in list_operations()}
     methods = json.loads(run_program("describe_typescript.mts"))
     assert {method for method in methods if "iterate" not in method} == set(METHODS.values())
     for method in methods:
@@ -139,9 +139,9 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
 
 
 def test_the_client_refuses_to_run_in_a_browser_bundle_or_a_page() -> None:
-    for words, said in (
+    for arguments, message in (
         (("--conditions=browser", "describe_typescript.mts"), "is for servers"),
         (("--eval", _IN_A_PAGE), "never be in a web page"),
     ):
-        with pytest.raises(AssertionError, match=said):
-            run(npm()[0], *words, folder=installed())
+        with pytest.raises(AssertionError, match=message):
+            run(npm()[0], *arguments, folder=installed())

@@ -1,4 +1,4 @@
-"""The WooCommerce plugin in PHP pays orders with the service and a stand-in for WordPress."""
+"""The WooCommerce plugin in PHP, with the service and a fake WordPress."""
 
 import asyncio
 import html
@@ -20,7 +20,7 @@ from drills.plugins import AGAIN, WOOCOMMERCE
 from drills.processes import Program
 from tests.sandbox.shop.running import SECRET, Visitor, event, signed
 from tests.sdks.broken_money import Side
-from tests.sdks.test_grader import allow_returns, graded, new_side
+from tests.sdks.test_grader import allow_returns, new_side, run_grader
 from tests.support.http_server import clean_up
 from tests.support.tools import tool
 from tests.support.workers import working
@@ -28,12 +28,12 @@ from tests.support.world import Api, free_port
 
 pytestmark = pytest.mark.full
 
-_WORKERS = "4"  # PHP's own server answers one request in each
+_WORKERS = "4"  # each worker of PHP's server handles one request at a time
 
 
 @dataclass(frozen=True, kw_only=True)
 class ShopSide(Side):
-    """The test merchant of a shop, and the shop's port, whose origin is registered."""
+    """The test merchant and the port of a shop. The shop's origin is registered."""
 
     port: int
 
@@ -47,7 +47,7 @@ async def side(api: Api) -> ShopSide:
 
 @asynccontextmanager
 async def running_plugin(folder: Path, side: ShopSide, **stub: str) -> AsyncGenerator[str]:
-    """Serve the stand-in's shop; return its URL."""
+    """Serve the shop of the fake WordPress; yield its URL."""
     url = f"http://127.0.0.1:{side.port}"
     (folder / "orders").mkdir(exist_ok=True)
     environment = {
@@ -66,7 +66,7 @@ async def running_plugin(folder: Path, side: ShopSide, **stub: str) -> AsyncGene
         yield url
     finally:
         if shop.process is not None:
-            os.killpg(shop.process.pid, signal.SIGTERM)  # PHP leaves its workers behind
+            os.killpg(shop.process.pid, signal.SIGTERM)  # PHP does not stop its workers
         await shop.stop()
 
 
@@ -94,9 +94,9 @@ async def test_an_order_can_be_paid_again_after_its_payment_ended_unpaid(
     api: Api, side: ShopSide, tmp_path: Path
 ) -> None:
     async with working(api.world.service), running_plugin(tmp_path, side) as shop:
-        where = (f"{shop}/?wc-api=payintent", f"{shop}/graded", SECRET)
-        only = ("--key", side.key, "--only", AGAIN)
-        status, report, error = await graded(*where, *only, PAYINTENT_URL=side.base_url)
+        urls = (f"{shop}/?wc-api=payintent", f"{shop}/graded", SECRET)
+        options = ("--key", side.key, "--only", AGAIN)
+        status, report, error = await run_grader(*urls, *options, PAYINTENT_URL=side.base_url)
     assert (status, error, report[-16:]) == (0, "", "10 of 10 passed\n"), report
     assert "without a return_url" not in report
 
@@ -110,17 +110,17 @@ async def test_a_declined_buyer_returns_to_a_page_that_offers_to_pay_again(
         assert first["return_url"].startswith(f"{shop}/received/1?key=")
         assert first["cancel_url"].startswith(f"{shop}/order-pay/1?pay_for_order=true&key=")
         assert "Your order is waiting for your payment." in await page(http, first)
-        await ask(http, side, "POST", f"/test/payments/{first['id']}/decline")
+        await call_api(http, side, "POST", f"/test/payments/{first['id']}/decline")
         text = await page(http, first)
         assert "Your payment has failed. You have not been charged." in text
         [pay_page, label] = re.findall(r'href="([^"]+)">([^<]+)<', text)[0]
         assert (html.unescape(pay_page), label) == (first["cancel_url"], "Pay again")
         urls = await asyncio.gather(*(pay(http, first["cancel_url"]) for _ in range(2)))
         assert len({first["checkout_url"], *urls}) == 2
-        [second, *_] = (await ask(http, side, "GET", "/payments?limit=100"))["data"]
-        await ask(http, side, "POST", f"/test/payments/{second['id']}/pay")
+        [second, *_] = (await call_api(http, side, "GET", "/payments?limit=100"))["data"]
+        await call_api(http, side, "POST", f"/test/payments/{second['id']}/pay")
         assert await pay(http, first["cancel_url"]) == second["return_url"]
-        assert await page(http, second) == "", "WooCommerce thanks for a paid order"
+        assert await page(http, second) == "", "WooCommerce itself confirms a paid order"
         async with http.get(f"{shop}/graded/1") as answer:
             assert await answer.json() == {"status": "paid", "handed_out": 1}, "without a webhook"
 
@@ -137,7 +137,7 @@ async def test_a_payment_refused_by_the_service_is_explained_in_the_log(
 
 
 async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:
-    """Return to the shop with a query that claims PAID, whatever the payment's status is."""
+    """Open the return page with status=PAID, regardless of the real status."""
     url = f"{payment['return_url']}&payment_id={payment['id']}&status=PAID"
     async with http.get(url) as answer:
         assert answer.ok, await answer.text()
@@ -145,13 +145,13 @@ async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:
 
 
 async def pay(http: aiohttp.ClientSession, url: str) -> str:
-    """Submit the page on which an order is paid; return the URL to which it leads."""
+    """Submit the page that pays an order; return the URL of the redirect."""
     async with http.post(url, allow_redirects=False) as answer:
         assert answer.status == 303, await answer.text()
         return answer.headers["Location"]
 
 
-async def ask(http: aiohttp.ClientSession, side: Side, method: str, path: str) -> Any:
+async def call_api(http: aiohttp.ClientSession, side: Side, method: str, path: str) -> Any:
     headers = {"Authorization": f"Bearer {side.key}"}
     async with http.request(method, f"{side.base_url}/v1{path}", headers=headers) as answer:
         assert answer.ok, await answer.text()
@@ -163,10 +163,10 @@ async def test_a_guest_who_signs_in_between_two_clicks_gets_the_same_payment(
 ) -> None:
     cart = str(uuid4())
     async with running_plugin(tmp_path, side) as shop:
-        status, as_guest = await click(http, shop, cart)
+        status, guest_order = await click(http, shop, cart)
         assert status == 201
-        assert await click(http, shop, cart, customer_id=7) == (201, as_guest)
-    assert (await read(http, side, as_guest))["payer_uid"] == "guest-1"
+        assert await click(http, shop, cart, customer_id=7) == (201, guest_order)
+    assert (await read(http, side, guest_order))["payer_uid"] == "guest-1"
 
 
 async def test_a_guest_who_signs_in_after_a_lost_response_gets_the_existing_payment(
@@ -174,7 +174,7 @@ async def test_a_guest_who_signs_in_after_a_lost_response_gets_the_existing_paym
 ) -> None:
     cart = str(uuid4())
     async with (
-        losing_the_first_answer(http, side) as (lossy, created),
+        lose_first_response(http, side) as (lossy, created),
         running_plugin(tmp_path, lossy) as shop,
     ):
         assert (await click(http, shop, cart))[0] == 502
@@ -183,10 +183,10 @@ async def test_a_guest_who_signs_in_after_a_lost_response_gets_the_existing_paym
 
 
 @asynccontextmanager
-async def losing_the_first_answer(
+async def lose_first_response(
     http: aiohttp.ClientSession, side: ShopSide
 ) -> AsyncGenerator[tuple[ShopSide, list[str]]]:
-    """Relay calls to the service, losing the first response; return the created payments' ids."""
+    """Relay calls to the service, but drop the first response; yield the created payments' ids."""
     created = list[str]()
 
     async def relay(request: web.Request) -> web.Response:
@@ -223,9 +223,9 @@ async def losing_the_first_answer(
     ("currency", "total", "amount"),
     [
         ("JPY", "2000.00", "2000"),  # two decimals in the shop, none in the currency
-        ("JPY", "1999.50", "2000"),  # a tax that yen cannot express
+        ("JPY", "1999.50", "2000"),  # an amount that yen cannot represent
         ("JPY", "2000", "2000"),
-        ("THB", "50", "50.00"),  # and the reverse
+        ("THB", "50", "50.00"),  # no decimals in the shop, two in the currency
         ("TWD", "1200", "1200.00"),
     ],
 )

@@ -1,4 +1,4 @@
-"""The TypeScript SDK, installed from its packed file, with the programs that use it."""
+"""Build and install the TypeScript SDK, and run programs that use it."""
 
 import shutil
 import subprocess
@@ -12,42 +12,42 @@ from tools.openapi.check import CONTRACT as DOCUMENT
 from tools.openapi.check import TYPESCRIPT_CLIENT, command
 from tools.openapi.pack_typescript import pack
 
-_TIMEOUT_S = 300  # a compiler on a machine that is busy with something else
+_TIMEOUT_S = 300  # a compiler on a busy machine
 _TSC = "typescript/bin/tsc"
 
 
 @cache
 def installed() -> Path:
-    """Build, pack and install the SDK, once per process; return the folder of the programs."""
+    """Build and install the SDK once per process; return the folder with the programs."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
-    packed = pack(folder)
+    package = pack(folder)
     (folder / "package.json").write_text('{"private": true, "type": "module"}')
     install = ("install", "--offline", "--no-audit", "--no-fund", "--ignore-scripts")
-    run(*npm(), *install, f"./{packed.name}", folder=folder)
+    run(*npm(), *install, f"./{package.name}", folder=folder)
     for program in HERE.glob("*.mts"):
         shutil.copy(program, folder)
     return folder
 
 
 @cache
-def checked() -> str:
-    """Compile the programs and the contract comparison in the strictest mode."""
+def compile_programs() -> str:
+    """Compile the programs and the comparison with the contract in strict mode."""
     folder = installed()
     shutil.copy(HERE / "tsconfig.json", folder)
     run(*command(TYPESCRIPT_CLIENT, str(DOCUMENT), "-o", "schema.d.ts"), folder=folder)
     return run(*command(_TSC, "-p", "tsconfig.json"), folder=folder)
 
 
-def run_program(name: str, *words: str, text: str | None = None, **environment: str) -> str:
+def run_program(name: str, *arguments: str, text: str | None = None, **environment: str) -> str:
     """Run a program in this folder with the installed SDK; return its output."""
-    return run(npm()[0], name, *words, folder=installed(), text=text, **environment)
+    return run(npm()[0], name, *arguments, folder=installed(), text=text, **environment)
 
 
-def run(*words: str, folder: Path, text: str | None = None, **environment: str) -> str:
-    """Run a program to its end. If it fails, its output is the assertion."""
-    ended = subprocess.run(
-        words, cwd=folder, env=npm_environment() | environment, input=text, capture_output=True,
+def run(*command: str, folder: Path, text: str | None = None, **environment: str) -> str:
+    """Run a program; return its output. If it fails, the assertion contains the output."""
+    result = subprocess.run(
+        command, cwd=folder, env=npm_environment() | environment, input=text, capture_output=True,
         text=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
-    assert ended.returncode == 0, ended.stdout + ended.stderr
-    return ended.stdout
+    assert result.returncode == 0, result.stdout + result.stderr
+    return result.stdout

@@ -1,5 +1,5 @@
 // Uses keys, URLs and secrets as read from files; prints the sent values or the errors.
-// Standard input, as JSON: for each text its kind, the text and a webhook. Argument: a URL.
+// Standard input, as JSON: triples of a kind of text, the text and a webhook. Argument: a URL.
 
 import { Client, webhooks } from "payintent-sdk";
 import { WebhookReceiver } from "payintent-sdk/testing";

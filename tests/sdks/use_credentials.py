@@ -1,6 +1,6 @@
 """Use keys, URLs and secrets as read from files; print the sent values or the errors.
 
-Standard input, as JSON: pairs of a kind of text and the text. Argument: a URL.
+Standard input, as JSON: triples of a kind of text, the text and a webhook. Argument: a URL.
 """
 
 import io
@@ -28,14 +28,14 @@ def use(kind: str, text: str, base: str, webhook: dict[str, Any]) -> str:
         return client.payments.get("pay_1").id
 
 
-def ending(*words: Any) -> list[str]:
+def capture_result(*arguments: Any) -> list[str]:
     try:
-        return ["", use(*words)]
+        return ["", use(*arguments)]
     except (PayintentError, TypeError, ValueError) as error:
         return [type(error).__name__, traceback.format_exc()]
 
 
 logging.basicConfig(stream=LOG, level=logging.DEBUG)
 cases = json.load(sys.stdin)
-endings = [ending(kind, text, sys.argv[1], webhook) for kind, text, webhook in cases]
+endings = [capture_result(kind, text, sys.argv[1], webhook) for kind, text, webhook in cases]
 print(json.dumps([endings, LOG.getvalue()]))

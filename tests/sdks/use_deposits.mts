@@ -6,7 +6,7 @@ import type { Chain, OnchainSession } from "payintent-sdk";
 
 declare const process: { stdin: AsyncIterable<Uint8Array> };
 
-function tried(act: () => string): string {
+function call(act: () => string): string {
   try {
     return act();
   } catch (error) {
@@ -16,7 +16,7 @@ function tried(act: () => string): string {
 
 let input = "";
 for await (const chunk of process.stdin) input += new TextDecoder().decode(chunk);
-const [facts, sessions] = JSON.parse(input) as [[string, string, string][], [OnchainSession, Chain[]][]];
-const derived = facts.map((one) => tried(() => deriveDepositAddress(...one)));
-const verified = sessions.map(([session, chains]) => tried(() => verifyDepositAddress(session, ...chains)));
+const [derivations, sessions] = JSON.parse(input) as [[string, string, string][], [OnchainSession, Chain[]][]];
+const derived = derivations.map((derivation) => call(() => deriveDepositAddress(...derivation)));
+const verified = sessions.map(([session, chains]) => call(() => verifyDepositAddress(session, ...chains)));
 console.log(JSON.stringify([derived, verified]));

@@ -14,9 +14,9 @@ from payintent_sdk.deposits import derive_deposit_address, load_chain, verify_de
 from payintent_sdk.onchain import OnchainSession
 
 
-def tried(do: Callable[[], str]) -> str:
+def call(function: Callable[[], str]) -> str:
     try:
-        return do()
+        return function()
     except ValueError as error:
         return type(error).__name__
 
@@ -26,7 +26,7 @@ def verify(session: Any, chains: list[Any]) -> str:
     return verify_deposit_address(decode(OnchainSession, session), *stored)
 
 
-facts, sessions = json.load(sys.stdin)
-derived = [tried(lambda fact=fact: derive_deposit_address(*fact)) for fact in facts]
-verified = [tried(lambda session=session: verify(*session)) for session in sessions]
+derivations, sessions = json.load(sys.stdin)
+derived = [call(lambda fact=fact: derive_deposit_address(*fact)) for fact in derivations]
+verified = [call(lambda session=session: verify(*session)) for session in sessions]
 print(json.dumps([derived, verified]))

@@ -1,7 +1,7 @@
-"""Create payments in processes and event loops that a client outlives; print each result.
+"""Use a client after forks and in several event loops; print the results.
 
-Arguments: the method, the service's URL, a key. A result is True if the response belongs to the
-request, and otherwise the unexpected value.
+Arguments: the scenario, the service's URL, a key. A result is True if the response belongs to the
+request, otherwise the unexpected value.
 """
 
 import asyncio
@@ -16,16 +16,16 @@ from collections.abc import Callable
 from payintent_sdk import AsyncClient, Client, PayintentError
 
 WORKERS = 4
-EACH = 25  # creates of a worker
+EACH = 25  # payments that each worker creates
 
-Ending = bool | str
-
-
-def ended(name: str, order_id: object) -> Ending:
-    return True if order_id == name else f"{name} got {order_id}"
+Result = bool | str
 
 
-def create(client: Client, name: str) -> Ending:
+def compare(order_name: str, order_id: object) -> Result:
+    return True if order_id == order_name else f"{order_name} got {order_id}"
+
+
+def create(client: Client, name: str) -> Result:
     metadata = {"order_id": name}
     try:
         payment = client.payments.create(
@@ -33,10 +33,10 @@ def create(client: Client, name: str) -> Ending:
         )
     except (PayintentError, RuntimeError):
         return traceback.format_exc(limit=-2)
-    return ended(name, payment.metadata["order_id"])
+    return compare(name, payment.metadata["order_id"])
 
 
-async def create_async(client: AsyncClient, name: str) -> Ending:
+async def create_async(client: AsyncClient, name: str) -> Result:
     metadata = {"order_id": name}
     try:
         payment = await client.payments.create(
@@ -44,11 +44,11 @@ async def create_async(client: AsyncClient, name: str) -> Ending:
         )
     except (PayintentError, RuntimeError):
         return traceback.format_exc(limit=-2)
-    return ended(name, payment.metadata["order_id"])
+    return compare(name, payment.metadata["order_id"])
 
 
-def forked(work: Callable[[str], list[Ending]]) -> list[Ending]:
-    """Run `work` in several forked processes concurrently."""
+def run_in_forks(work: Callable[[str], list[Result]]) -> list[Result]:
+    """Run `work` in several forked processes concurrently; return all results."""
     pipes: list[int] = []
     for worker in range(WORKERS):
         reader, writer = os.pipe()
@@ -65,18 +65,18 @@ def forked(work: Callable[[str], list[Ending]]) -> list[Ending]:
     return [ending for some in endings for ending in some]
 
 
-def creates(client: Client, name: str) -> list[Ending]:
+def create_many(client: Client, name: str) -> list[Result]:
     return [create(client, f"{name}-{number}") for number in range(EACH)]
 
 
-def by_fork(base: str, key: str) -> list[Ending]:
+def by_fork(base: str, key: str) -> list[Result]:
     client = Client(key, base)
-    before = creates(client, "parent")
-    after = forked(lambda name: creates(client, name))
-    return before + after + creates(client, "parent-again")
+    before = create_many(client, "parent")
+    after = run_in_forks(lambda name: create_many(client, name))
+    return before + after + create_many(client, "parent-again")
 
 
-def of_feed(base: str, key: str) -> list[Ending]:
+def by_feed_reader(base: str, key: str) -> list[Result]:
     """Read parts of the feed with different lengths, with the CLI's client."""
     from payintent_cli.feed import Feed
     from payintent_cli.keys import Access
@@ -84,7 +84,7 @@ def of_feed(base: str, key: str) -> list[Ending]:
     feed = Feed(Access(key=key, base_url=base))
     feed.newest()
 
-    def read(name: str) -> list[Ending]:
+    def read(name: str) -> list[Result]:
         limit = int(name.removeprefix("worker-")) + 1
         try:
             counts = [len(feed.read(None, limit=limit).entries) for _ in range(EACH)]
@@ -92,56 +92,58 @@ def of_feed(base: str, key: str) -> list[Ending]:
             return [traceback.format_exc(limit=-2)]
         return [count == limit or f"{limit} got {count}" for count in counts]
 
-    return forked(read)
+    return run_in_forks(read)
 
 
-def by_multiprocessing(base: str, key: str) -> list[Ending]:
+def by_multiprocessing(base: str, key: str) -> list[Result]:
     global shared
     shared = Client(key, base)
-    before = creates(shared, "parent")
+    before = create_many(shared, "parent")
     with multiprocessing.get_context("fork").Pool(WORKERS) as pool:
         after = pool.map(create_with_shared, [f"task-{number}" for number in range(100)], 5)
     return before + after
 
 
-def create_with_shared(name: str) -> Ending:
+def create_with_shared(name: str) -> Result:
     return create(shared, name)
 
 
-def beside_threads(base: str, key: str) -> list[Ending]:
-    """Fork repeatedly while threads are making calls."""
+def beside_threads(base: str, key: str) -> list[Result]:
+    """Fork repeatedly while threads create payments."""
     client = Client(key, base)
-    endings: list[Ending] = []
+    endings: list[Result] = []
     threads = [
-        threading.Thread(target=lambda name=f"thread-{n}": endings.extend(creates(client, name)))
+        threading.Thread(
+            target=lambda name=f"thread-{n}": endings.extend(create_many(client, name))
+        )
         for n in range(3)
     ]
     for thread in threads:
         thread.start()
-    rounds = [forked(lambda name: [create(client, name)]) for _ in range(5)]
+    rounds = [run_in_forks(lambda name: [create(client, name)]) for _ in range(5)]
     for thread in threads:
         thread.join()
     return endings + [ending for some in rounds for ending in some]
 
 
-def by_async_fork(base: str, key: str) -> list[Ending]:
+def by_async_fork(base: str, key: str) -> list[Result]:
     client = AsyncClient(key, base)
 
-    async def some(name: str) -> list[Ending]:
+    async def some(name: str) -> list[Result]:
         return await asyncio.gather(
             *(create_async(client, f"{name}-{number}") for number in range(EACH))
         )
 
     before = asyncio.run(some("parent"))
-    after = forked(lambda name: asyncio.run(some(name)))
+    after = run_in_forks(lambda name: asyncio.run(some(name)))
     return before + after
 
 
-def in_another_loop(base: str, key: str) -> list[Ending]:
+def in_another_loop(base: str, key: str) -> list[Result]:
     """Use one client in consecutive event loops, and in loops of concurrent threads."""
     client = AsyncClient(key, base)
 
-    async def some(name: str) -> list[Ending]:
+    async def some(name: str) -> list[Result]:
         return await asyncio.gather(
             *(create_async(client, f"{name}-{number}") for number in range(EACH))
         )
@@ -159,9 +161,9 @@ def in_another_loop(base: str, key: str) -> list[Ending]:
     return endings
 
 
-HOW = {
+SCENARIOS = {
     "fork": by_fork,
-    "feed": of_feed,
+    "feed": by_feed_reader,
     "multiprocessing": by_multiprocessing,
     "threads": beside_threads,
     "async fork": by_async_fork,
@@ -169,4 +171,4 @@ HOW = {
 }
 
 if __name__ == "__main__":
-    print(json.dumps(HOW[sys.argv[1]](*sys.argv[2:])))
+    print(json.dumps(SCENARIOS[sys.argv[1]](*sys.argv[2:])))

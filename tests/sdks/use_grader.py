@@ -1,7 +1,7 @@
 """Grade many shops concurrently; print the outcomes of each as JSON.
 
-Arguments: the secret, and each shop's URL. Standard input, as JSON: for each shop, the test
-merchant of its payments or null, and the checks to run or null for all.
+Arguments: the secret, and each shop's URL. Standard input, as JSON: for each shop, its test
+merchant or null if it has no real payments, and the checks to run or null for all checks.
 """
 
 import json
@@ -20,42 +20,42 @@ from payintent_cli.grading.shop import Shop
 from payintent_cli.keys import Access
 from payintent_cli.signing import read_secret
 
-How = tuple[dict[str, str] | None, list[str] | None]
+Configuration = tuple[dict[str, str] | None, list[str] | None]
 _, secret, *addresses = sys.argv
-hows: list[How] = json.load(sys.stdin)
+configurations: list[Configuration] = json.load(sys.stdin)
 http = httpx.Client()
-#: Their faults need two things at once: the shop is told when to wait for the second.
-TOLD = {"race", "crash", "double_click_again"}
+#: Checks with concurrent faults: the grader announces them, so that the shop waits for them.
+ANNOUNCED = {"race", "crash", "double_click_again"}
 
 
-class ToldShop(Shop):
+class AnnouncedShop(Shop):
     def __init__(self, address: str) -> None:
         super().__init__(f"{address}/webhooks", f"{address}/orders", read_secret(secret), 0)
         self.address = address
 
 
-def told(check: Check) -> Check:
-    def run(shop: ToldShop, order: Order) -> Verdict:
-        http.post(f"{shop.address}/trying/{check.name}").raise_for_status()
+def announce(check: Check) -> Check:
+    def run(shop: AnnouncedShop, order: Order) -> Verdict:
+        http.post(f"{shop.address}/announce/{check.name}").raise_for_status()
         return check.run(shop, order)
 
-    return replace(check, run=run) if check.name in TOLD else check
+    return replace(check, run=run) if check.name in ANNOUNCED else check
 
 
-def graded(address: str, how: How) -> list[dict[str, object]]:
-    side, only = how
+def grade_shop(address: str, configuration: Configuration) -> list[dict[str, object]]:
+    side, only = configuration
     with ExitStack() as stack:
-        shop = stack.enter_context(ToldShop(address))
+        shop = stack.enter_context(AnnouncedShop(address))
         service = stack.enter_context(Service(Access(**side))) if side else None
-        found = grade(shop, service, only)
-    assert found.stopped is None, found.stopped
-    return [asdict(outcome) for outcome in found.outcomes]
+        result = grade(shop, service, only)
+    assert result.stopped is None, result.stopped
+    return [asdict(outcome) for outcome in result.outcomes]
 
 
-CHECKS[:] = map(told, CHECKS)
+CHECKS[:] = map(announce, CHECKS)
 checks_with_money = money_checks.checks_with
-money_checks.checks_with = lambda service: [told(each) for each in checks_with_money(service)]
-# The reports of the page are made with the real ones.
+money_checks.checks_with = lambda service: [announce(each) for each in checks_with_money(service)]
+# Smaller values are faster. The reports of the page use the real values.
 webhook_checks.BODY_BYTES, webhook_checks.PAYMENTS_AT_ONCE = 128 * 1024, 5
 with ThreadPoolExecutor(len(addresses)) as graders:
-    print(json.dumps(list(graders.map(graded, addresses, hows))))
+    print(json.dumps(list(graders.map(grade_shop, addresses, configurations))))

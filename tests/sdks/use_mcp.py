@@ -1,7 +1,6 @@
 """Use the MCP server with the official client; print the results as JSON.
 
-Arguments: the service's URL, a live key, the id of a paid payment, a buyer who is denied, a test
-key.
+Arguments: the service's URL, a live key, the id of a paid payment, a denied buyer, a test key.
 """
 
 import asyncio
@@ -14,8 +13,8 @@ from typing import Any
 from mcp import Client, StdioServerParameters
 
 
-def server(base: str, key: str, *words: str) -> Client:
-    command = ["-m", "payintent_mcp", "--base-url", base, *words]
+def server(base: str, key: str, *options: str) -> Client:
+    command = ["-m", "payintent_mcp", "--base-url", base, *options]
     environment = {name: os.environ[name] for name in ("PATH", "PYTHONPATH")}
     return Client(
         StdioServerParameters(
@@ -37,37 +36,39 @@ async def tools_of(client: Client) -> list[dict[str, Any]]:
 
 
 async def trade(client: Client, paid: str, denied_payer: str) -> dict[str, Any]:
-    """Create, read, list, cancel and refund. The refund's key is used twice."""
+    """Create, read, list, cancel and refund payments; repeat some requests with the same key."""
     buyer = {"currency": "THB", "payer_uid": "buyer-17", "metadata": {"order_id": "A-1009"}}
     key = str(uuid.uuid4())
     created = await use(client, "create_payment", amount="1590.00", idempotency_key=key, **buyer)
     repeated = await use(client, "create_payment", amount="1590.00", idempotency_key=key, **buyer)
     assert repeated["id"] == created["id"]
-    refused = {"amount": "1.00", "currency": "THB", "payer_uid": denied_payer}
-    denied = await use(client, "create_payment", idempotency_key=str(uuid.uuid4()), **refused)
+    denied_request = {"amount": "1.00", "currency": "THB", "payer_uid": denied_payer}
+    denied = await use(
+        client, "create_payment", idempotency_key=str(uuid.uuid4()), **denied_request
+    )
     payment = await use(client, "get_payment", payment_id=created["id"])
     since = payment["created_at"]
-    listed = await use(client, "list_payments", status="PENDING", created_from=since)
+    payments = await use(client, "list_payments", status="PENDING", created_from=since)
     cancelled = await use(client, "cancel_payment", payment_id=created["id"])
-    again = await use(client, "cancel_payment", payment_id=created["id"])
-    asked = {"payment_id": paid, "amount": "90.00", "idempotency_key": str(uuid.uuid4())}
-    refund = await use(client, "create_refund", **asked)
-    assert (await use(client, "create_refund", **asked))["id"] == refund["id"]
+    second_cancellation = await use(client, "cancel_payment", payment_id=created["id"])
+    request = {"payment_id": paid, "amount": "90.00", "idempotency_key": str(uuid.uuid4())}
+    refund = await use(client, "create_refund", **request)
+    assert (await use(client, "create_refund", **request))["id"] == refund["id"]
     return {
         "created": created["id"],
         "denied": denied["fds"]["code"],
         "amount": payment["amount"],
         "order": payment["metadata"]["order_id"],
-        "listed": [found["id"] for found in listed["data"]],
+        "listed": [item["id"] for item in payments["data"]],
         "cancelled": cancelled["status"],
-        "again": again,
+        "again": second_cancellation,
         "refund": refund["id"],
         "refunded": refund["amount"],
     }
 
 
 async def refusals(client: Client, paid: str) -> dict[str, Any]:
-    """Requests that must fail."""
+    """Return the errors of requests that must fail."""
     key = str(uuid.uuid4())
     return {
         "all by mistake": await use(client, "create_refund", payment_id=paid, idempotency_key=key),
@@ -81,19 +82,19 @@ async def refusals(client: Client, paid: str) -> dict[str, Any]:
 async def main(base: str, key: str, paid: str, denied_payer: str, test_key: str) -> None:
     async with server(base, key, "--write", "--live") as live:
         instructions = {"live": live.instructions}
-        done = await trade(live, paid, denied_payer)
-        refused = await refusals(live, paid)
+        actions = await trade(live, paid, denied_payer)
+        messages = await refusals(live, paid)
         tools = {"live": await tools_of(live)}
     async with server(base, test_key) as reader:
         instructions["read"] = reader.instructions
         tools["read"] = await tools_of(reader)
-        refused["read only"] = await use(reader, "cancel_payment", payment_id=paid)
-        refused["a live payment"] = await use(reader, "get_payment", payment_id=paid)
+        messages["read only"] = await use(reader, "cancel_payment", payment_id=paid)
+        messages["a live payment"] = await use(reader, "get_payment", payment_id=paid)
     async with server(base, test_key, "--write") as writer:
         tools["write"] = await tools_of(writer)
         clock = await use(writer, "advance_test_clock", seconds=60)
-    saw = {"done": done, "refused": refused, "tools": tools, "instructions": instructions}
-    print(json.dumps(saw | {"clock": clock}))
+    output = {"done": actions, "refused": messages, "tools": tools, "instructions": instructions}
+    print(json.dumps(output | {"clock": clock}))
 
 
 asyncio.run(main(*sys.argv[1:]))

@@ -1,7 +1,6 @@
 """Run a merchant's actions with the Python SDK, and print them as JSON.
 
-Arguments: sync or async, the service's URL, the key, the id of a paid payment, a buyer who is
-denied.
+Arguments: sync or async, the service's URL, the key, the id of a paid payment, a denied buyer.
 """
 
 import asyncio
@@ -21,26 +20,26 @@ def use_sync(base: str, key: str, paid: str, denied_payer: str) -> dict[str, obj
             payer_uid="buyer-17",
             metadata={"order_id": "A-1009"},
         )
-        denied = again = ""
+        denied = second_cancellation = ""
         try:
             client.payments.create(amount="1.00", currency="THB", payer_uid=denied_payer)
         except PaymentDeniedError as error:
             denied = error.decision.code
         payment = client.payments.get(created.id)
         since = payment.created_at
-        listed = list(client.payments.iterate(status="PENDING", created_from=since, limit=1))
+        payments = list(client.payments.iterate(status="PENDING", created_from=since, limit=1))
         cancelled = client.payments.cancel(created.id)
         try:
             client.payments.cancel(created.id)
         except InvalidStateError as error:
-            again = error.code
+            second_cancellation = error.code
         part = client.refunds.create(paid, amount="90.00", reason="one page is torn")
         refund = client.refunds.get(part.id)
-        assert [found.id for found in client.refunds.iterate(paid)] == [refund.id]
-        assert refund.id in [found.id for found in client.refunds.list_updated().data]
+        assert [item.id for item in client.refunds.iterate(paid)] == [refund.id]
+        assert refund.id in [item.id for item in client.refunds.list_updated().data]
         events = list(client.events.iterate())
-        assert all(found.event.id == found.id for found in events)
-        kinds = [found.event.type for found in events]
+        assert all(item.event.id == item.id for item in events)
+        kinds = [item.event.type for item in events]
         assert kinds == ["payment.completed", "payment.cancelled"], kinds
         assert client.cases.list().data == []
         assert client.disputes.list().data == []
@@ -50,9 +49,9 @@ def use_sync(base: str, key: str, paid: str, denied_payer: str) -> dict[str, obj
             "denied": denied,
             "amount": payment.amount,
             "order": payment.metadata["order_id"],
-            "listed": [found.id for found in listed],
+            "listed": [item.id for item in payments],
             "cancelled": cancelled.status,
-            "again": again,
+            "again": second_cancellation,
             "refund": refund.id,
             "refunded": refund.amount,
         }
@@ -66,19 +65,21 @@ async def use_async(base: str, key: str, paid: str, denied_payer: str) -> dict[s
             payer_uid="buyer-17",
             metadata={"order_id": "A-1009"},
         )
-        denied = again = ""
+        denied = second_cancellation = ""
         try:
             await client.payments.create(amount="1.00", currency="THB", payer_uid=denied_payer)
         except PaymentDeniedError as error:
             denied = error.decision.code
         payment = await client.payments.get(created.id)
-        found = client.payments.iterate(status="PENDING", created_from=payment.created_at, limit=1)
-        listed = [item.id async for item in found]
+        payments = client.payments.iterate(
+            status="PENDING", created_from=payment.created_at, limit=1
+        )
+        payment_ids = [item.id async for item in payments]
         cancelled = await client.payments.cancel(created.id)
         try:
             await client.payments.cancel(created.id)
         except InvalidStateError as error:
-            again = error.code
+            second_cancellation = error.code
         part = await client.refunds.create(paid, amount="90.00", reason="one page is torn")
         refund = await client.refunds.get(part.id)
         kinds = [item.event.type async for item in client.events.iterate()]
@@ -88,14 +89,14 @@ async def use_async(base: str, key: str, paid: str, denied_payer: str) -> dict[s
             "denied": denied,
             "amount": payment.amount,
             "order": payment.metadata["order_id"],
-            "listed": listed,
+            "listed": payment_ids,
             "cancelled": cancelled.status,
-            "again": again,
+            "again": second_cancellation,
             "refund": refund.id,
             "refunded": refund.amount,
         }
 
 
 if __name__ == "__main__":
-    _, how, *uses = sys.argv
-    print(json.dumps(use_sync(*uses) if how == "sync" else asyncio.run(use_async(*uses))))
+    _, mode, *uses = sys.argv
+    print(json.dumps(use_sync(*uses) if mode == "sync" else asyncio.run(use_async(*uses))))

@@ -1,4 +1,4 @@
-"""Send webhooks from standard input to a receiver; print its responses, data and waits."""
+"""Send webhooks from standard input to a receiver; print its responses and events."""
 
 import base64
 import json
@@ -14,29 +14,29 @@ class Payment:
     id: str
 
 
-given = json.load(sys.stdin)
-answers: list[int] = []
-with WebhookReceiver(given["secrets"]) as receiver:
-    for case in given["webhooks"]:
+request = json.load(sys.stdin)
+statuses: list[int] = []
+with WebhookReceiver(request["secrets"]) as receiver:
+    for case in request["webhooks"]:
         body = base64.b64decode(case["body"])
-        answers.append(httpx.post(receiver.url, content=body, headers=case["headers"]).status_code)
-    found = receiver.wait("payment.expired", Payment(given["payment"]))
-    said: list[str] = []
-    for kind, payment in (("payment.failed", given["payment"]), ("payment.expired", "another")):
+        statuses.append(httpx.post(receiver.url, content=body, headers=case["headers"]).status_code)
+    event = receiver.wait("payment.expired", Payment(request["payment"]))
+    errors: list[str] = []
+    for kind, payment in (("payment.failed", request["payment"]), ("payment.expired", "another")):
         try:
             receiver.wait(kind, Payment(payment), timeout_s=0.01)
         except TimeoutError as error:
-            said.append(str(error).partition(" within")[0])
-    kept = [item.id for item in receiver.received]
+            errors.append(str(error).partition(" within")[0])
+    event_ids = [item.id for item in receiver.received]
     refused = len(receiver.refused)
 print(
     json.dumps(
         {
-            "answers": answers,
-            "kept": kept,
+            "statuses": statuses,
+            "event_ids": event_ids,
             "refused": refused,
-            "found": found.type,
-            "said": said,
+            "event_type": event.type,
+            "errors": errors,
         }
     )
 )

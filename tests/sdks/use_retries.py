@@ -14,7 +14,7 @@ from payintent_sdk import AsyncClient, Client, PayintentError, RetryPolicy
 POLICY = RetryPolicy(tries=3, first_wait_s=0.001, total_s=30)
 
 
-def ending(url: str, timeout_s: float, kind: str) -> Any:
+def run_call(url: str, timeout_s: float, kind: str) -> Any:
     with Client("sk_test_x", url, retries=POLICY, timeout_s=timeout_s) as client:
         calls = {
             "create": lambda: client.payments.create(amount="1", currency="THB", payer_uid="b").id,
@@ -37,4 +37,4 @@ async def get_from(url: str) -> str:
 if sys.argv[1:]:
     print(asyncio.run(get_from(sys.argv[1])))
     sys.exit()
-print(json.dumps([ending(*words) for words in json.load(sys.stdin)]))
+print(json.dumps([run_call(*arguments) for arguments in json.load(sys.stdin)]))

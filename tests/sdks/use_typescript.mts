@@ -1,5 +1,5 @@
 // Runs a merchant's actions with the TypeScript SDK, and prints them as JSON. Arguments: the
-// service's URL, the key, the id of a paid payment, a buyer who is denied.
+// service's URL, the key, the id of a paid payment, a denied buyer.
 
 import { Client, InvalidStateError, PaymentDeniedError } from "payintent-sdk";
 
@@ -9,14 +9,14 @@ const [, , baseUrl = "", apiKey = "", paid = "", deniedPayer = ""] = process.arg
 const client = new Client({ apiKey, baseUrl });
 
 async function all<T>(items: AsyncIterable<T>): Promise<T[]> {
-  const found: T[] = [];
-  for await (const item of items) found.push(item);
-  return found;
+  const result: T[] = [];
+  for await (const item of items) result.push(item);
+  return result;
 }
 
-function same(found: unknown, expected: unknown) {
-  const [one, other] = [JSON.stringify(found), JSON.stringify(expected)];
-  if (one !== other) throw new Error(`${one} is not ${other}`);
+function assertEqual(actual: unknown, expected: unknown) {
+  const [actualText, expectedText] = [JSON.stringify(actual), JSON.stringify(expected)];
+  if (actualText !== expectedText) throw new Error(`${actualText} is not ${expectedText}`);
 }
 
 async function failure(call: Promise<unknown>): Promise<unknown> {
@@ -40,19 +40,19 @@ const cancelled = await client.payments.cancel(created.id);
 const again = await failure(client.payments.cancel(created.id));
 const part = await client.refunds.create(paid, { amount: "90.00", reason: "one page is torn" });
 const refund = await client.refunds.get(part.id);
-same((await all(client.refunds.iterate(paid))).map((found) => found.id), [refund.id]);
-same((await all(client.refunds.iterateUpdated())).map((found) => found.id), [refund.id]);
-same(
-  (await all(client.events.iterate({ limit: 1 }))).map((found) => found.event.type),
+assertEqual((await all(client.refunds.iterate(paid))).map((item) => item.id), [refund.id]);
+assertEqual((await all(client.refunds.iterateUpdated())).map((item) => item.id), [refund.id]);
+assertEqual(
+  (await all(client.events.iterate({ limit: 1 }))).map((item) => item.event.type),
   ["payment.completed", "payment.cancelled"],
 );
-same((await client.cases.list()).data, []);
-same((await client.disputes.list()).data, []);
-same((await all(client.statements.iterate())), []);
-same((await client.statements.balance()).data.map((balance) => balance.currency), ["THB"]);
-same((await client.catalog.get()).countries.length > 0, true);
+assertEqual((await client.cases.list()).data, []);
+assertEqual((await client.disputes.list()).data, []);
+assertEqual((await all(client.statements.iterate())), []);
+assertEqual((await client.statements.balance()).data.map((balance) => balance.currency), ["THB"]);
+assertEqual((await client.catalog.get()).countries.length > 0, true);
 const stopped = await failure(client.payments.get(created.id, { signal: AbortSignal.abort() }));
-same((stopped as Error).name, "AbortError");
+assertEqual((stopped as Error).name, "AbortError");
 
 console.log(
   JSON.stringify({
@@ -60,7 +60,7 @@ console.log(
     denied: denied instanceof PaymentDeniedError && denied.decision.code,
     amount: payment.amount,
     order: payment.metadata["order_id"],
-    listed: listed.map((found) => found.id),
+    listed: listed.map((item) => item.id),
     cancelled: cancelled.status,
     again: again instanceof InvalidStateError && again.code,
     refund: refund.id,

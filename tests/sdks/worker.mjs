@@ -11,10 +11,10 @@ async function verify({ body, headers, secrets, now }) {
 async function sell({ apiKey, baseUrl }) {
   const client = new Client({ apiKey, baseUrl, retries: { tries: 3, firstWaitMs: 1 } });
   const payment = await client.payments.create({ amount: "1.00", currency: "THB", payer_uid: "b" });
-  const orders = [];
-  for await (const found of client.payments.iterate({ limit: 1 })) orders.push(found.id);
+  const ids = [];
+  for await (const item of client.payments.iterate({ limit: 1 })) ids.push(item.id);
   await client.payments.cancel(payment.id);
-  return { listed: orders.includes(payment.id), status: (await client.payments.get(payment.id)).status };
+  return { listed: ids.includes(payment.id), status: (await client.payments.get(payment.id)).status };
 }
 
 async function fail({ apiKey, baseUrl, timeoutMs }) {
@@ -26,9 +26,9 @@ const actions = { sell, verify, fail };
 
 export default {
   async fetch(request) {
-    const { action, ...given } = await request.json();
+    const { action, ...input } = await request.json();
     try {
-      return Response.json(await actions[action](given));
+      return Response.json(await actions[action](input));
     } catch (error) {
       return Response.json({ error: error.name, message: error.message });
     }
