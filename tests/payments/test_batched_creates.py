@@ -24,9 +24,9 @@ async def create_together(
     """Start creation requests in one batch: they queue behind a request that runs alone."""
     creator = world.service.payment_creator
     leading = asyncio.create_task(creator.create(world.request()))
-    started = [asyncio.create_task(creator.create(request)) for request in requests]
+    tasks = [asyncio.create_task(creator.create(request)) for request in requests]
     await leading
-    return started
+    return tasks
 
 
 def new_payment(world: World, request: CreatePaymentRequest) -> NewPayment:
@@ -34,9 +34,9 @@ def new_payment(world: World, request: CreatePaymentRequest) -> NewPayment:
     return NewPayment(ids.new_id(), ids.new_checkout_id(), request)
 
 
-async def outcome(work: asyncio.Task[CreatedPayment]) -> Any:
+async def outcome(creation: asyncio.Task[CreatedPayment]) -> Any:
     try:
-        return await work
+        return await creation
     except (RefusedError, asyncpg.PostgresError) as error:
         return error
 
@@ -44,27 +44,29 @@ async def outcome(work: asyncio.Task[CreatedPayment]) -> Any:
 async def test_a_batch_writes_the_same_rows_as_single_creates(world: World) -> None:
     alone = await world.service.payment_creator.create(world.request(country="TH"))
     requests = [world.request(country=country) for country in ("TH", None, "JP")]
-    created = [await task for task in await create_together(world, *requests)]
-    for one, request in zip(created, requests, strict=True):
-        assert one.country == request.country
-        assert not one.replayed
-        stored = await payment_store.get(world.database, one.payment.id)
+    results = [await task for task in await create_together(world, *requests)]
+    for result, request in zip(results, requests, strict=True):
+        assert result.country == request.country
+        assert not result.replayed
+        stored = await payment_store.get(world.database, result.payment.id)
         assert stored is not None
-        assert stored.payment == one.payment
-        found = await payment_store.find_by_checkout(world.database, one.payment.checkout_id)
-        assert found is not None
-        assert found.payment == one.payment
-        life = one.payment.expires_at - one.payment.created_at
-        assert life == alone.payment.expires_at - alone.payment.created_at
-    assert len({item.payment.created_at for item in created}) == 1  # a single statement
+        assert stored.payment == result.payment
+        by_checkout = await payment_store.find_by_checkout(
+            world.database, result.payment.checkout_id
+        )
+        assert by_checkout is not None
+        assert by_checkout.payment == result.payment
+        lifetime = result.payment.expires_at - result.payment.created_at
+        assert lifetime == alone.payment.expires_at - alone.payment.created_at
+    assert len({item.payment.created_at for item in results}) == 1  # a single statement
     rows = await world.rows("SELECT * FROM payment")
-    mine = {"id", "checkout_id", "created_at", "updated_at", "expires_at"}
-    assert len({str({k: v for k, v in row.items() if k not in mine}) for row in rows}) == 1
+    own_columns = {"id", "checkout_id", "created_at", "updated_at", "expires_at"}
+    assert len({str({k: v for k, v in row.items() if k not in own_columns}) for row in rows}) == 1
 
 
 async def test_an_invalid_row_in_a_batch_does_not_fail_the_other_rows(world: World) -> None:
-    bad = world.request(amount=Decimal(0))  # refused by the table's constraint
-    requests = [world.request(), bad, world.request()]
+    invalid = world.request(amount=Decimal(0))  # refused by the table's constraint
+    requests = [world.request(), invalid, world.request()]
     first, second, third = await create_together(world, *requests)
     assert isinstance(await outcome(second), asyncpg.CheckViolationError)
     for task in (first, third):
@@ -76,41 +78,41 @@ async def test_an_invalid_row_in_a_batch_does_not_fail_the_other_rows(world: Wor
 async def test_used_keys_in_a_batch_are_replayed_or_refused_individually(world: World) -> None:
     first = world.request()
     original = await world.service.payment_creator.create(first)
-    other = world.request(key=first.key)  # the same key with a different body
-    again, conflict, fresh = await create_together(world, first, world.request(), other)
+    changed = world.request(key=first.key)  # the same key with a different body
+    again, conflict, fresh = await create_together(world, first, world.request(), changed)
     replayed = await again
     assert (replayed.payment, replayed.replayed) == (original.payment, True)
     assert not (await conflict).replayed
-    refused = await outcome(fresh)
-    assert refused.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    error = await outcome(fresh)
+    assert error.code is ErrorCode.IDEMPOTENCY_CONFLICT
     assert len(await world.rows("SELECT FROM payment")) == 3
 
 
 async def test_different_bodies_with_the_same_new_key_create_a_single_payment(world: World) -> None:
     key = uuid4()
     requests = [world.request(key=key) for _ in range(3)] + [world.request()]
-    done = [await outcome(task) for task in await create_together(world, *requests)]
-    assert sum(isinstance(each, CreatedPayment) for each in done[:3]) == 1
-    assert {each.code for each in done if isinstance(each, RefusedError)} == {
+    results = [await outcome(task) for task in await create_together(world, *requests)]
+    assert sum(isinstance(result, CreatedPayment) for result in results[:3]) == 1
+    assert {result.code for result in results if isinstance(result, RefusedError)} == {
         ErrorCode.IDEMPOTENCY_CONFLICT
     }
-    assert isinstance(done[3], CreatedPayment)
+    assert isinstance(results[3], CreatedPayment)
 
 
 async def test_a_key_locked_by_another_transaction_does_not_block_the_rest_of_a_batch(
     world: World,
 ) -> None:
     request = world.request()
-    new = new_payment(world, request)
-    async with hold_transaction(world, lambda tx: new_payments.create(tx, new)) as first:
+    payment = new_payment(world, request)
+    async with hold_transaction(world, lambda tx: new_payments.create(tx, payment)) as first:
         requests = [world.request(), request, world.request()]
         before, waiting, after = await create_together(world, *requests)
         assert not (await before).replayed
         assert not (await after).replayed
         await wait_until_blocked(world, waiting)
         await first.commit()
-        found = await waiting
-    assert (found.payment.id, found.replayed) == (new.id, True)
+        result = await waiting
+    assert (result.payment.id, result.replayed) == (payment.id, True)
 
 
 async def test_concurrent_batches_claim_their_keys_in_the_same_order(
@@ -123,10 +125,10 @@ async def test_concurrent_batches_claim_their_keys_in_the_same_order(
     database = world.database
     batches = [[new_payment(world, request) for request in requests] for _ in range(2)]
     batches[1].reverse()
-    written = await asyncio.gather(
+    results = await asyncio.gather(
         *(new_payments.create_batch(database, batch) for batch in batches)
     )
-    assert sorted(sum(times is not None for times in each) for each in written) == [0, 40]
+    assert sorted(sum(times is not None for times in result) for result in results) == [0, 40]
 
 
 async def test_a_batch_creates_the_payment_of_a_cancelled_caller_and_its_key_replays(

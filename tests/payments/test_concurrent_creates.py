@@ -22,18 +22,18 @@ class Work:
     """A create function that waits for its outcome, and counts its calls."""
 
     def __init__(self) -> None:
-        self.begun = 0
-        self._ends: asyncio.Queue[CreatedPayment | BaseException] = asyncio.Queue()
+        self.call_count = 0
+        self._outcomes: asyncio.Queue[CreatedPayment | BaseException] = asyncio.Queue()
 
     async def __call__(self) -> CreatedPayment:
-        self.begun += 1
-        end = await self._ends.get()
-        if isinstance(end, BaseException):
-            raise end
-        return end
+        self.call_count += 1
+        outcome = await self._outcomes.get()
+        if isinstance(outcome, BaseException):
+            raise outcome
+        return outcome
 
-    def end(self, outcome: CreatedPayment | BaseException) -> None:
-        self._ends.put_nowait(outcome)
+    def finish(self, outcome: CreatedPayment | BaseException) -> None:
+        self._outcomes.put_nowait(outcome)
 
 
 @pytest.fixture
@@ -47,13 +47,13 @@ async def created(world: World) -> CreatedPayment:
 
 
 def start(
-    replays: ConcurrentCreateRequests, work: Callable[[], Awaitable[CreatedPayment]], **other: Any
+    replays: ConcurrentCreateRequests, work: Callable[[], Awaitable[CreatedPayment]], **changes: Any
 ) -> asyncio.Task[CreatedPayment]:
-    name = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | other
-    return asyncio.create_task(replays.run_once(IdempotentRequest(**name), work))
+    fields = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | changes
+    return asyncio.create_task(replays.run_once(IdempotentRequest(**fields), work))
 
 
-async def started(
+async def start_all(
     replays: ConcurrentCreateRequests, work: Work, count: int
 ) -> list[asyncio.Task[CreatedPayment]]:
     tasks = [start(replays, work) for _ in range(count)]
@@ -61,16 +61,16 @@ async def started(
     return tasks
 
 
-async def next_has_begun(work: Work) -> None:
+async def wait_for_second_call(work: Work) -> None:
     """Wait until the second attempt has started and all waiting requests have seen it."""
     async with asyncio.timeout(PATIENCE_S):
-        while work.begun < 2:
+        while work.call_count < 2:
             await asyncio.sleep(0)
     for _ in range(10):
         await asyncio.sleep(0)
 
 
-async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
+async def gather_outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
     async with asyncio.timeout(PATIENCE_S):
         return await asyncio.gather(*tasks, return_exceptions=True)
 
@@ -78,21 +78,21 @@ async def outcomes(tasks: list[asyncio.Task[CreatedPayment]]) -> list[Any]:
 async def test_the_first_request_creates_the_payment_and_concurrent_requests_share_it(
     work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(ConcurrentCreateRequests(), work, 5)
-    work.end(created)
-    found = await outcomes(tasks)
-    assert work.begun == 1
-    assert [item.replayed for item in found] == [False, True, True, True, True]
-    assert {item.payment for item in found} == {created.payment}
+    tasks = await start_all(ConcurrentCreateRequests(), work, 5)
+    work.finish(created)
+    results = await gather_outcomes(tasks)
+    assert work.call_count == 1
+    assert [result.replayed for result in results] == [False, True, True, True, True]
+    assert {result.payment for result in results} == {created.payment}
 
 
 async def test_a_finished_request_is_not_remembered(work: Work, created: CreatedPayment) -> None:
     replays = ConcurrentCreateRequests()
     for _ in range(2):
-        tasks = await started(replays, work, 1)
-        work.end(created)
-        await outcomes(tasks)
-    assert work.begun == 2
+        tasks = await start_all(replays, work, 1)
+        work.finish(created)
+        await gather_outcomes(tasks)
+    assert work.call_count == 2
     assert replays._running == {}
 
 
@@ -100,25 +100,25 @@ async def test_a_finished_request_is_not_remembered(work: Work, created: Created
 async def test_the_next_request_tries_if_the_first_fails(
     work: Work, created: CreatedPayment, failure: Exception
 ) -> None:
-    tasks = await started(ConcurrentCreateRequests(), work, 4)
-    work.end(failure)
-    await next_has_begun(work)
-    work.end(created)
-    first, second, *others = await outcomes(tasks)
+    tasks = await start_all(ConcurrentCreateRequests(), work, 4)
+    work.finish(failure)
+    await wait_for_second_call(work)
+    work.finish(created)
+    first, second, *rest = await gather_outcomes(tasks)
     assert first is failure
     assert not second.replayed
-    assert [other.replayed for other in others] == [True, True]
-    assert work.begun == 2
+    assert [result.replayed for result in rest] == [True, True]
+    assert work.call_count == 2
 
 
 async def test_the_next_request_tries_if_the_first_is_cancelled(
     work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(ConcurrentCreateRequests(), work, 3)
+    tasks = await start_all(ConcurrentCreateRequests(), work, 3)
     tasks[0].cancel()
-    await next_has_begun(work)
-    work.end(created)
-    first, second, third = await outcomes(tasks)
+    await wait_for_second_call(work)
+    work.finish(created)
+    first, second, third = await gather_outcomes(tasks)
     assert isinstance(first, asyncio.CancelledError)
     assert (second.replayed, third.replayed) == (False, True)
 
@@ -126,49 +126,49 @@ async def test_the_next_request_tries_if_the_first_is_cancelled(
 async def test_cancelling_a_waiting_request_does_not_affect_the_others(
     work: Work, created: CreatedPayment
 ) -> None:
-    tasks = await started(ConcurrentCreateRequests(), work, 3)
+    tasks = await start_all(ConcurrentCreateRequests(), work, 3)
     tasks[1].cancel()
-    work.end(created)
-    first, second, third = await outcomes(tasks)
+    work.finish(created)
+    first, second, third = await gather_outcomes(tasks)
     assert isinstance(second, asyncio.CancelledError)
-    assert (first.replayed, third.replayed, work.begun) == (False, True, 1)
+    assert (first.replayed, third.replayed, work.call_count) == (False, True, 1)
 
 
 async def test_a_refusal_is_shared_by_concurrent_requests(work: Work) -> None:
-    tasks = await started(ConcurrentCreateRequests(), work, 50)
-    work.end(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
-    found = await outcomes(tasks)
-    assert {(type(item), item.code) for item in found} == {
+    tasks = await start_all(ConcurrentCreateRequests(), work, 50)
+    work.finish(RefusedError(ErrorCode.IDEMPOTENCY_CONFLICT, "the key was used"))
+    results = await gather_outcomes(tasks)
+    assert {(type(result), result.code) for result in results} == {
         (RefusedError, ErrorCode.IDEMPOTENCY_CONFLICT)
     }
-    assert work.begun == 1
+    assert work.call_count == 1
 
 
 async def test_a_denial_is_shared_as_a_replay(work: Work) -> None:
-    tasks = await started(ConcurrentCreateRequests(), work, 3)
-    work.end(FraudDeniedError(DENIAL))
-    found = await outcomes(tasks)
-    assert [(item.denial, item.replayed) for item in found] == [
+    tasks = await start_all(ConcurrentCreateRequests(), work, 3)
+    work.finish(FraudDeniedError(DENIAL))
+    results = await gather_outcomes(tasks)
+    assert [(result.denial, result.replayed) for result in results] == [
         (DENIAL, False),
         (DENIAL, True),
         (DENIAL, True),
     ]
-    assert work.begun == 1
+    assert work.call_count == 1
 
 
 @pytest.mark.parametrize(
-    "other", [{"merchant_id": 2}, {"key": uuid4()}, {"request_hash": b"another"}]
+    "changes", [{"merchant_id": 2}, {"key": uuid4()}, {"request_hash": b"another"}]
 )
 async def test_a_request_with_another_merchant_key_or_body_does_not_wait(
-    work: Work, created: CreatedPayment, other: dict[str, Any]
+    work: Work, created: CreatedPayment, changes: dict[str, Any]
 ) -> None:
     replays, second = ConcurrentCreateRequests(), Work()
-    first = await started(replays, work, 1)
-    second.end(created)
-    [found] = await outcomes([start(replays, second, **other)])
-    assert (found.replayed, second.begun) == (False, 1)
-    work.end(created)
-    await outcomes(first)
+    first = await start_all(replays, work, 1)
+    second.finish(created)
+    [result] = await gather_outcomes([start(replays, second, **changes)])
+    assert (result.replayed, second.call_count) == (False, 1)
+    work.finish(created)
+    await gather_outcomes(first)
 
 
 async def test_a_request_that_waited_two_seconds_is_told_to_retry(
@@ -176,8 +176,8 @@ async def test_a_request_that_waited_two_seconds_is_told_to_retry(
 ) -> None:
     now = iter([0.0, 0.0, 2.0])  # when the first starts, the second starts, and the second waits
     replays = ConcurrentCreateRequests(lambda: next(now))
-    first, second = await started(replays, work, 2)
-    [refused] = await outcomes([second])
-    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)
-    work.end(created)
-    assert not (await outcomes([first]))[0].replayed
+    first, second = await start_all(replays, work, 2)
+    [error] = await gather_outcomes([second])
+    assert (error.code, error.retry_after_s) == (ErrorCode.CONFLICT, 1)
+    work.finish(created)
+    assert not (await gather_outcomes([first]))[0].replayed

@@ -9,9 +9,9 @@ from payintent.http.bodies import DEPTH_MAX
 from tests.support.arrange import bring_to, count, document, post, refusal, view
 from tests.support.world import Api
 
-_BAD = (400, "BAD_REQUEST")
+_BAD_REQUEST = (400, "BAD_REQUEST")
 
-_NO_BODIES: dict[str, bytes] = {
+_MALFORMED_BODIES: dict[str, bytes] = {
     "empty": b"",
     "null": b"null",
     "array": b"[]",
@@ -55,8 +55,8 @@ _NO_BODIES: dict[str, bytes] = {
 
 
 async def test_a_malformed_json_body_is_a_bad_request(api: Api) -> None:
-    told = {name: refusal(await post(api, body)) for name, body in _NO_BODIES.items()}
-    assert told == dict.fromkeys(_NO_BODIES, _BAD)
+    refusals = {name: refusal(await post(api, body)) for name, body in _MALFORMED_BODIES.items()}
+    assert refusals == dict.fromkeys(_MALFORMED_BODIES, _BAD_REQUEST)
     assert await count(api) == 0
 
 
@@ -77,7 +77,7 @@ async def test_the_content_type_must_be_json(api: Api) -> None:
         assert (await post(api, document(), Content_Type=content_type)).status == 201, content_type
 
 
-_KEPT = [
+_METADATA = [
     "{}",
     "{ }",
     '{"b":1,"a":2,"B":3}',
@@ -99,19 +99,19 @@ _KEPT = [
 ]
 
 
-@pytest.mark.parametrize("metadata", _KEPT, ids=range(len(_KEPT)))
+@pytest.mark.parametrize("metadata", _METADATA, ids=range(len(_METADATA)))
 async def test_metadata_is_returned_byte_for_byte_everywhere(api: Api, metadata: str) -> None:
-    key, sent = str(uuid4()), document(metadata=metadata)
+    key, body = str(uuid4()), document(metadata=metadata)
     part = b'"metadata":' + metadata.encode()
-    created = await post(api, sent, Idempotency_Key=key)
+    created = await post(api, body, Idempotency_Key=key)
     assert created.status == 201
     assert part in created.body
-    assert (await post(api, sent, Idempotency_Key=key)).body == created.body
+    assert (await post(api, body, Idempotency_Key=key)).body == created.body
     assert part in (await api.get(created.json["id"])).body
     assert part in (await api.send("GET", "/v1/payments", headers=api.bearer())).body
     assert (await view(api, created)).status == 200
-    page = await api.send("GET", f"/c/{created.json['checkout_id']}")
-    assert page.status == 200
+    checkout_page = await api.send("GET", f"/c/{created.json['checkout_id']}")
+    assert checkout_page.status == 200
     await bring_to(api, created, "PAID")
     assert part in (await api.get(created.json["id"])).body
     [event] = await api.world.rows("SELECT body FROM event")
@@ -125,7 +125,7 @@ async def test_metadata_has_at_most_16_kib(api: Api) -> None:
         answer = await post(api, document(metadata=metadata))
         assert answer.status == status, answer.body
     wide = '{"a":"' + "ก" * 5_459 + '"}'  # three bytes per character
-    assert refusal(await post(api, document(metadata=wide))) == _BAD
+    assert refusal(await post(api, document(metadata=wide))) == _BAD_REQUEST
 
 
 async def test_metadata_has_at_most_32_levels(api: Api) -> None:
@@ -145,12 +145,12 @@ async def test_a_body_has_at_most_64_kib(api: Api) -> None:
         body = body[:-2] + b"x" * (size - len(body)) + body[-2:]
         assert len(body) == size
 
-        async def pieces(whole: bytes = body):
+        async def chunks(whole: bytes = body):
             for start in range(0, len(whole), 10_000):
                 yield whole[start : start + 10_000]
 
-        for sent in (body, pieces()):
-            answer = await post(api, sent)  # type: ignore[arg-type]
+        for content in (body, chunks()):
+            answer = await post(api, content)  # type: ignore[arg-type]
             assert answer.status == status
             if status == 413:
                 assert refusal(answer) == (413, "BAD_REQUEST")
@@ -160,20 +160,20 @@ async def test_a_body_has_at_most_64_kib(api: Api) -> None:
 async def test_a_payment_stored_with_numbers_too_long_for_python_is_shown(api: Api) -> None:
     metadata = '{"order_id":' + "7" * 5_000 + ',"product":{"quantity":' + "7" * 5_000 + "}}"
     checkout_id = (await api.world.create(metadata=metadata)).checkout_id
-    shown = await api.send("GET", f"/v1/checkout/{checkout_id}")
-    assert (shown.status, shown.json["product"]) == (200, {})
+    response = await api.send("GET", f"/v1/checkout/{checkout_id}")
+    assert (response.status, response.json["product"]) == (200, {})
     assert (await api.send("GET", f"/c/{checkout_id}")).status == 200
 
 
 async def test_the_maximum_depth_does_not_depend_on_the_recursion_limit(api: Api) -> None:
     allowed = document(x="[" * (DEPTH_MAX - 1) + "]" * (DEPTH_MAX - 1))
-    deeper = document(x="[" * DEPTH_MAX + "]" * DEPTH_MAX)
+    too_deep = document(x="[" * DEPTH_MAX + "]" * DEPTH_MAX)
     in_text = document(x='"' + "[" * 1_000 + '"')
-    before = sys.getrecursionlimit()
+    default_limit = sys.getrecursionlimit()
     try:
-        for limit in (before, 100_000):
+        for limit in (default_limit, 100_000):
             sys.setrecursionlimit(limit)
-            told = [(await post(api, body)).status for body in (allowed, deeper, in_text)]
-            assert told == [201, 400, 201]
+            statuses = [(await post(api, body)).status for body in (allowed, too_deep, in_text)]
+            assert statuses == [201, 400, 201]
     finally:
-        sys.setrecursionlimit(before)
+        sys.setrecursionlimit(default_limit)

@@ -10,11 +10,11 @@ from payintent.core.countries import COUNTRIES
 from tests.support.arrange import count, document, offers_tokens, payment_of, post, refusal, select
 from tests.support.world import Answer, Api
 
-_BAD = (400, "BAD_REQUEST")
+_BAD_REQUEST = (400, "BAD_REQUEST")
 _MALFORMED = (400, "INVALID_AMOUNT")
 _REFUSED = (422, "INVALID_AMOUNT")
 
-_SHAPES = {
+_INVALID_VALUES = {
     "currency": ["1", "null", "true", "[]", '""', '"' + "A" * 33 + '"', '"T\\u0000B"'],
     "payer_uid": ["1", "null", "{}", '""', '"' + "a" * 256 + '"', '"a\\u0000"', '"\\ud800"'],
     "payer_email": [
@@ -32,15 +32,15 @@ _SHAPES = {
 }
 
 
-async def _told(api: Api, field: str, values: list[str]) -> dict[str, tuple[int, str]]:
+async def _refusals(api: Api, field: str, values: list[str]) -> dict[str, tuple[int, str]]:
     return {value[:40]: refusal(await post(api, document(**{field: value}))) for value in values}
 
 
-@pytest.mark.parametrize("field", _SHAPES)
+@pytest.mark.parametrize("field", _INVALID_VALUES)
 async def test_an_invalid_field_is_a_bad_request_that_names_the_field(api: Api, field: str) -> None:
-    told = await _told(api, field, _SHAPES[field])
-    assert told == {value[:40]: _BAD for value in _SHAPES[field]}
-    answer = await post(api, document(**{field: _SHAPES[field][0]}))
+    refusals = await _refusals(api, field, _INVALID_VALUES[field])
+    assert refusals == {value[:40]: _BAD_REQUEST for value in _INVALID_VALUES[field]}
+    answer = await post(api, document(**{field: _INVALID_VALUES[field][0]}))
     assert field in answer.json["message"]
     assert await count(api) == 0
 
@@ -50,7 +50,7 @@ async def test_a_missing_required_field_is_a_bad_request_that_names_the_field(ap
     for field in ("currency", "amount", "payer_uid"):
         body = {name: value for name, value in whole.items() if name != field}
         answer = await post(api, json.dumps(body).encode())
-        assert refusal(answer) == _BAD
+        assert refusal(answer) == _BAD_REQUEST
         assert field in answer.json["message"]
 
 
@@ -74,7 +74,7 @@ async def test_optional_fields_can_be_null_and_unknown_fields_are_ignored(api: A
     assert answer.json["status"] == "PENDING"
     assert answer.json["merchant_id"] == api.world.merchant_id
     assert answer.json["include_pegged_assets"] is True
-    assert _life_s(answer) == 1800
+    assert _lifetime_s(answer) == 1800
     assert "?" not in answer.json["checkout_url"]
 
 
@@ -104,7 +104,7 @@ async def test_amounts_that_are_not_plain_decimal_strings_are_malformed(api: Api
         *("1590", "1590.0", "1590.00", "0", "-1", "1e400", "true", "false", "null", "{}", "[]"),
         '["1.00"]',
     ]
-    assert await _told(api, "amount", values) == {value[:40]: _MALFORMED for value in values}
+    assert await _refusals(api, "amount", values) == {value[:40]: _MALFORMED for value in values}
 
 
 async def test_amounts_out_of_range_or_with_too_many_decimals_are_refused(api: Api) -> None:
@@ -112,11 +112,11 @@ async def test_amounts_out_of_range_or_with_too_many_decimals_are_refused(api: A
         *('"0"', '"0.00"', '"-0"', '"-0.00"', '"-1"', '"-1590.00"', '"0.001"', '"1.000"'),
         *('"1000000000.01"', '"1000000001"', '"9' + "9" * 60 + '"', '"0.' + "0" * 5000 + '1"'),
     ]
-    assert await _told(api, "amount", values) == {value[:40]: _REFUSED for value in values}
+    assert await _refusals(api, "amount", values) == {value[:40]: _REFUSED for value in values}
 
 
 @pytest.mark.parametrize(
-    ("currency", "good", "bad"),
+    ("currency", "valid", "invalid"),
     [
         ("JPY", ["1", "100", "1000000000"], ["100.0", "100.00", "0.5"]),
         ("THB", ["0.01", "1", "1.5", "1.50", "1000000000.00"], ["1.500", "0.001"]),
@@ -126,14 +126,14 @@ async def test_amounts_out_of_range_or_with_too_many_decimals_are_refused(api: A
     ],
 )
 async def test_an_amount_is_limited_to_its_currencys_decimals_and_returned_as_sent(
-    api: Api, currency: str, good: list[str], bad: list[str]
+    api: Api, currency: str, valid: list[str], invalid: list[str]
 ) -> None:
     await offers_tokens(api)
-    for amount in good:
+    for amount in valid:
         answer = await api.create(currency=currency, amount=amount)
         assert (answer.status, answer.json.get("amount")) == (201, amount), answer.body
         assert (await api.get(answer.json["id"])).json["amount"] == amount
-    for amount in bad:
+    for amount in invalid:
         assert refusal(await api.create(currency=currency, amount=amount)) == _REFUSED, amount
 
 
@@ -164,29 +164,29 @@ async def test_the_53_countries_are_accepted_and_returned_only_in_the_url(api: A
         assert answer.json["checkout_url"].endswith(
             f"{answer.json['checkout_id']}?country={country}"
         )
-    got = await api.get(answer.json["id"])
-    assert got.json["checkout_url"] == f"http://pay.test/c/{answer.json['checkout_id']}"
-    assert "country" not in got.json
+    stored = await api.get(answer.json["id"])
+    assert stored.json["checkout_url"] == f"http://pay.test/c/{answer.json['checkout_id']}"
+    assert "country" not in stored.json
 
 
 async def test_other_countries_are_unsupported(api: Api) -> None:
     for country in ("KR", "CN", "XX", "us", "Th", "U1", "\u00dcS", "  ", "\U0001f1f9\U0001f1ed"):
-        wanted = (422, "UNSUPPORTED_COUNTRY")
-        assert refusal(await api.create(country=country)) == wanted, country
+        expected = (422, "UNSUPPORTED_COUNTRY")
+        assert refusal(await api.create(country=country)) == expected, country
     assert (await api.create(currency="JPY", amount="1", country="US")).status == 201
 
 
 async def test_a_payment_expires_after_the_requested_time(api: Api) -> None:
-    for asked, life_s in ((None, 1800), (0, 1800), (1, 1), (1800, 1800), (86400, 86400)):
-        answer = await api.create(expires_in=asked)
-        assert _life_s(answer) == life_s
+    for expires_in, life_s in ((None, 1800), (0, 1800), (1, 1), (1800, 1800), (86400, 86400)):
+        answer = await api.create(expires_in=expires_in)
+        assert _lifetime_s(answer) == life_s
 
 
 async def test_a_payer_uid_has_1_to_255_characters_of_any_script(api: Api) -> None:
     for uid in ("u", "a" * 255, "\U0001f600" * 255, " ", "\u0000"[:0] + "\n", "ก" * 255, "'\"\\"):
         answer = await api.create(payer_uid=uid)
         assert (answer.status, answer.json.get("payer_uid")) == (201, uid)
-    assert refusal(await api.create(payer_uid="\U0001f600" * 256)) == _BAD
+    assert refusal(await api.create(payer_uid="\U0001f600" * 256)) == _BAD_REQUEST
 
 
 _ADDRESSES = {
@@ -222,38 +222,38 @@ async def test_an_email_in_any_script_is_stored_unchanged_and_does_not_prevent_a
 
 
 async def test_include_pegged_assets_defaults_to_true(api: Api) -> None:
-    for sent, shown in ((None, True), (True, True), (False, False)):
-        created = await api.create(include_pegged_assets=sent)
-        assert created.json["include_pegged_assets"] is shown
-        assert (await api.get(created.json["id"])).json["include_pegged_assets"] is shown
+    for value, expected in ((None, True), (True, True), (False, False)):
+        created = await api.create(include_pegged_assets=value)
+        assert created.json["include_pegged_assets"] is expected
+        assert (await api.get(created.json["id"])).json["include_pegged_assets"] is expected
 
 
 async def test_the_first_fault_in_the_documented_order_is_reported(api: Api) -> None:
     body: dict[str, Any] = {"currency": "XXX", "amount": "0", "payer_uid": "", "country": "KR"}
     unsigned = {"Content-Type": "application/json", "Idempotency-Key": "bad"}
 
-    async def told(headers: dict[str, str] | None = None) -> tuple[int, str]:
+    async def get_refusal(headers: dict[str, str] | None = None) -> tuple[int, str]:
         encoded = json.dumps(body).encode()
         if headers is None:
             return refusal(await post(api, encoded))
         return refusal(await api.send("POST", "/v1/payments", data=encoded, headers=headers))
 
-    assert await told(unsigned) == (401, "UNAUTHORIZED")
+    assert await get_refusal(unsigned) == (401, "UNAUTHORIZED")
     answer = await post(api, b"not JSON", Idempotency_Key="bad")
     assert "Idempotency-Key" in answer.json["message"]
-    assert await told() == _BAD
+    assert await get_refusal() == _BAD_REQUEST
     body["payer_uid"] = "u"
-    assert await told() == (400, "INVALID_CURRENCY")
+    assert await get_refusal() == (400, "INVALID_CURRENCY")
     body["currency"] = "USDT"
-    assert await told() == (422, "UNSUPPORTED_CURRENCY")
+    assert await get_refusal() == (422, "UNSUPPORTED_CURRENCY")
     body["currency"] = "THB"
-    assert await told() == _REFUSED
+    assert await get_refusal() == _REFUSED
     body["amount"] = "1"
-    assert await told() == (422, "UNSUPPORTED_COUNTRY")
+    assert await get_refusal() == (422, "UNSUPPORTED_COUNTRY")
     body["country"] = "TH"
     assert (await post(api, json.dumps(body).encode())).status == 201
 
 
-def _life_s(answer: Answer) -> float:
+def _lifetime_s(answer: Answer) -> float:
     created = datetime.fromisoformat(answer.json["created_at"])
     return (datetime.fromisoformat(answer.json["expires_at"]) - created).total_seconds()

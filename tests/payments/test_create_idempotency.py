@@ -68,7 +68,7 @@ async def test_another_body_with_the_same_key_is_a_conflict(api: Api) -> None:
         "include_pegged_assets": True,
     }
     assert (await post(api, json.dumps(first).encode(), Idempotency_Key=key)).status == 201
-    others = {
+    changes = {
         "currency": "USD",
         "amount": "1590.01",
         "payer_uid": "buyer-2",
@@ -78,37 +78,37 @@ async def test_another_body_with_the_same_key_is_a_conflict(api: Api) -> None:
         "metadata": {"a": 2},
         "include_pegged_assets": False,
     }
-    told = {
+    refusals = {
         name: refusal(
             await post(api, json.dumps(first | {name: value}).encode(), Idempotency_Key=key)
         )
-        for name, value in others.items()
+        for name, value in changes.items()
     }
-    assert told == dict.fromkeys(others, (409, "IDEMPOTENCY_CONFLICT"))
-    left_out = json.dumps({k: v for k, v in first.items() if k != "country"}).encode()
-    assert refusal(await post(api, left_out, Idempotency_Key=key))[0] == 409
+    assert refusals == dict.fromkeys(changes, (409, "IDEMPOTENCY_CONFLICT"))
+    without_country = json.dumps({k: v for k, v in first.items() if k != "country"}).encode()
+    assert refusal(await post(api, without_country, Idempotency_Key=key))[0] == 409
     assert await count(api) == 1
 
 
 async def test_the_same_fields_in_another_order_spacing_or_escaping_are_replayed(api: Api) -> None:
     key = str(uuid4())
-    sent = b'{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","metadata":{"a": 1}}'
-    first = await post(api, sent, Idempotency_Key=key)
-    for same in (
+    body = b'{"currency":"THB","amount":"1590.00","payer_uid":"buyer-1","metadata":{"a": 1}}'
+    first = await post(api, body, Idempotency_Key=key)
+    for variant in (
         b'\n{ "payer_uid" : "buyer-1", "metadata":{"a": 1}, "amount":"1590.00","currency":"THB" } ',
-        sent.replace(b"THB", b"\\u0054HB").replace(b"1590", b"15\\u00390"),
-        sent.replace(b"{", b'{"unknown":[1],"country":null,', 1),
+        body.replace(b"THB", b"\\u0054HB").replace(b"1590", b"15\\u00390"),
+        body.replace(b"{", b'{"unknown":[1],"country":null,', 1),
     ):
-        again = await post(api, same, Idempotency_Key=key)
+        again = await post(api, variant, Idempotency_Key=key)
         assert (again.status, again.body) == (201, first.body)
 
 
 _METADATA = '{"name": "caf\\u00e9", "list": [1, 1.50], "deep": {"b": null, "a": "\\ud83d"}}'
-_SAME_METADATA = (
+_EQUIVALENT_METADATA = (
     '{"deep":{"a":"\\uD83D","b":null},"list":[1,1.50],"name":"café"}',
     '{ "list" : [ 1 , 1.50 ], "name":"c\\u0061f\\u00E9", "deep":{"b":null,"a":"\\ud83d"} }',
 )
-_OTHER_METADATA = (
+_DIFFERENT_METADATA = (
     _METADATA.replace("1.50", "1.5"),
     _METADATA.replace("[1,", "[1.0,"),
     _METADATA.replace("[1, 1.50]", "[1.50, 1]"),
@@ -126,12 +126,12 @@ async def test_metadata_is_compared_by_structure_and_its_numbers_as_text(
     key = str(uuid4())
     first = await post(api, document(metadata=_METADATA), Idempotency_Key=key)
     assert _METADATA in first.body.decode()
-    for same in _SAME_METADATA:
-        again = await post(api, document(metadata=same), Idempotency_Key=key)
-        assert (again.status, again.body) == (201, first.body), same
-    for other in _OTHER_METADATA:
-        conflict = await post(api, document(metadata=other), Idempotency_Key=key)
-        assert refusal(conflict) == (409, "IDEMPOTENCY_CONFLICT"), other
+    for variant in _EQUIVALENT_METADATA:
+        again = await post(api, document(metadata=variant), Idempotency_Key=key)
+        assert (again.status, again.body) == (201, first.body), variant
+    for changed in _DIFFERENT_METADATA:
+        conflict = await post(api, document(metadata=changed), Idempotency_Key=key)
+        assert refusal(conflict) == (409, "IDEMPOTENCY_CONFLICT"), changed
     assert await count(api) == 1
 
 
@@ -162,8 +162,8 @@ async def test_a_replay_after_the_test_clock_advanced_repeats_the_first_response
         first = await post(test, body, Idempotency_Key=key)
         for seconds in (600, 3600):
             path, advance = "/v1/test/clock/advance", {"seconds": seconds}
-            moved = await test.send("POST", path, json=advance, headers=test.bearer())
-            assert moved.json["moved"]["payments"] == 1
+            response = await test.send("POST", path, json=advance, headers=test.bearer())
+            assert response.json["moved"]["payments"] == 1
             again = await post(test, body, Idempotency_Key=key)
             assert (again.status, again.body) == (201, first.body)
 
@@ -180,11 +180,11 @@ async def test_request_fingerprints_are_versioned_and_stable_if_a_field_is_added
             "01609d01c9142f4eae6a7f837fe0bd2b8729568378283edf2f99a9561725d12d80"
         ),
     }
-    for body, stored in golden.items():
+    for body, fingerprint in golden.items():
         key = uuid4()
         assert (await post(api, body, Idempotency_Key=str(key))).status == 201
         [row] = await api.world.rows("SELECT request_hash FROM idempotency WHERE key = $1", key)
-        assert row["request_hash"].hex() == stored
+        assert row["request_hash"].hex() == fingerprint
     first_payment = str(UUID(int=1))
     assert compute_request_fingerprint("cancel", payment=first_payment, added_later=None).hex() == (
         "018de54d0bc51276921952cfb501b65a1df741b7122fc3f5792b808d8f0338a51a"
@@ -195,29 +195,31 @@ async def test_a_create_with_an_unversioned_fingerprint_is_replayed(api: Api) ->
     key = uuid4()
     body = document(metadata='{"a": 1.0}', expires_in="60")
     first = await post(api, body, Idempotency_Key=str(key))
-    sent = ["create", BODY["currency"], BODY["amount"], BODY["payer_uid"], None, 60, None, None]
-    former = hashlib.sha256(json.dumps([*sent, '{"a": 1.0}'], separators=(",", ":")).encode())
+    fields = ["create", BODY["currency"], BODY["amount"], BODY["payer_uid"], None, 60, None, None]
+    fingerprint = hashlib.sha256(
+        json.dumps([*fields, '{"a": 1.0}'], separators=(",", ":")).encode()
+    )
     await api.world.rows(
-        "UPDATE idempotency SET request_hash = $1 WHERE key = $2", former.digest(), key
+        "UPDATE idempotency SET request_hash = $1 WHERE key = $2", fingerprint.digest(), key
     )
     again = await post(api, body, Idempotency_Key=str(key))
     assert (again.status, again.body) == (201, first.body)
-    other = await post(api, document(metadata='{"a": 2.0}'), Idempotency_Key=str(key))
-    assert refusal(other) == (409, "IDEMPOTENCY_CONFLICT")
+    changed = await post(api, document(metadata='{"a": 2.0}'), Idempotency_Key=str(key))
+    assert refusal(changed) == (409, "IDEMPOTENCY_CONFLICT")
 
 
 @pytest.mark.parametrize("number", ["{}", "-{}", "0.{}", "{}e5", "1e{}", '{{"a":[{}]}}'])
 async def test_a_number_in_metadata_has_at_most_1000_digits(api: Api, number: str) -> None:
     def metadata(digits: int) -> str:
-        others = sum(char.isdigit() for char in number)
-        return f'{{"n": {number.format("9" * (digits - others))}}}'
+        fixed_digits = sum(char.isdigit() for char in number)
+        return f'{{"n": {number.format("9" * (digits - fixed_digits))}}}'
 
     longest = await post(api, document(metadata=metadata(1_000)))
     assert longest.status == 201, longest.body
     assert metadata(1_000) in longest.body.decode()
-    refused = await post(api, document(metadata=metadata(1_001)))
-    assert refusal(refused) == (400, "BAD_REQUEST")
-    assert "1000 digits" in refused.json["message"]
+    response = await post(api, document(metadata=metadata(1_001)))
+    assert refusal(response) == (400, "BAD_REQUEST")
+    assert "1000 digits" in response.json["message"]
     text = await post(api, document(metadata=f'{{"n": "{"9" * 5_000}"}}'))
     assert text.status == 201
 
@@ -225,29 +227,29 @@ async def test_a_number_in_metadata_has_at_most_1000_digits(api: Api, number: st
 async def test_a_key_is_a_uuid_in_any_case_with_or_without_quotes(api: Api) -> None:
     key = "0c5e6a1e-9b6f-4a3e-8a44-1bd0f8d6c7ef"
     first = await post(api, document(), Idempotency_Key=key)
-    for same in (key.upper(), f'"{key}"', f"  {key}  "):
-        again = await post(api, document(), Idempotency_Key=same)
-        assert (again.status, again.body) == (201, first.body), same
+    for variant in (key.upper(), f'"{key}"', f"  {key}  "):
+        again = await post(api, document(), Idempotency_Key=variant)
+        assert (again.status, again.body) == (201, first.body), variant
 
 
-def _half_quoted(key: str) -> list[str]:
+def _malformed_keys(key: str) -> list[str]:
     return [f'"{key}', f'{key}"', f'""{key}""', f'"{key}""', f"'{key}'", '"', '""', f'" {key}"']
 
 
 async def test_every_route_with_an_idempotency_key_refuses_unbalanced_quotes(
     api: Api, side: Api
 ) -> None:
-    for client, start, ends in (
+    for client, start, actions in (
         (api, "/v1/payments", ("cancel", "refunds")),
         (side, "/v1/test/payments", ("pay", "decline", "dispute")),
     ):
         payment_id = (await client.create()).json["id"]
-        for end in ends:
-            for bad in _half_quoted(str(uuid4())):
-                headers = client.bearer() | {"Idempotency-Key": bad}
-                path = f"{start}/{payment_id}/{end}"
+        for action in actions:
+            for malformed in _malformed_keys(str(uuid4())):
+                headers = client.bearer() | {"Idempotency-Key": malformed}
+                path = f"{start}/{payment_id}/{action}"
                 answer = await client.send("POST", path, json={}, headers=headers)
-                assert refusal(answer) == (400, "BAD_REQUEST"), (path, bad)
+                assert refusal(answer) == (400, "BAD_REQUEST"), (path, malformed)
         assert (await client.get(payment_id)).json["status"] == "PENDING"
 
 
@@ -258,26 +260,26 @@ async def test_a_missing_or_malformed_key_is_refused(api: Api) -> None:
     )
     assert refusal(missing) == (400, "BAD_REQUEST")
     assert "Idempotency-Key" in missing.json["message"]
-    good = str(uuid4())
-    for bad in (
+    key = str(uuid4())
+    for malformed in (
         "",
         "1",
-        good[:-1],
-        good + "0",
-        good.replace("-", ""),
-        f"{{{good}}}",
-        "g" + good[1:],
-        *_half_quoted(good),
+        key[:-1],
+        key + "0",
+        key.replace("-", ""),
+        f"{{{key}}}",
+        "g" + key[1:],
+        *_malformed_keys(key),
     ):
-        answer = await post(api, document(), Idempotency_Key=bad)
-        assert refusal(answer) == (400, "BAD_REQUEST"), bad
+        answer = await post(api, document(), Idempotency_Key=malformed)
+        assert refusal(answer) == (400, "BAD_REQUEST"), malformed
     assert await count(api) == 0
 
 
 async def test_a_key_can_be_reused_after_a_refused_request(api: Api) -> None:
     key = str(uuid4())
-    for bad in (document(amount='"0"'), document(country='"KR"'), document(metadata="[]")):
-        assert (await post(api, bad, Idempotency_Key=key)).status in {400, 422}
+    for invalid in (document(amount='"0"'), document(country='"KR"'), document(metadata="[]")):
+        assert (await post(api, invalid, Idempotency_Key=key)).status in {400, 422}
     answer = await post(api, document(), Idempotency_Key=key)
     assert answer.status == 201
     assert _REPLAYED not in answer.headers
@@ -292,8 +294,8 @@ async def test_a_completed_key_is_replayed_even_if_the_merchant_cannot_create_pa
     assert refusal(await post(api, document())) == (422, "UNSUPPORTED_CURRENCY")
     again = await post(api, document(), Idempotency_Key=key)
     assert (again.status, again.body, again.headers[_REPLAYED]) == (201, first.body, "true")
-    other = await post(api, document(payer_uid='"x"'), Idempotency_Key=key)
-    assert refusal(other) == (409, "IDEMPOTENCY_CONFLICT")
+    changed = await post(api, document(payer_uid='"x"'), Idempotency_Key=key)
+    assert refusal(changed) == (409, "IDEMPOTENCY_CONFLICT")
 
 
 async def test_a_key_expires_after_24_hours(api: Api) -> None:
@@ -311,14 +313,14 @@ async def test_a_key_expires_after_24_hours(api: Api) -> None:
 
 
 async def test_two_merchants_can_use_the_same_key(api: Api) -> None:
-    other = await api.world.add_merchant()
+    other_merchant = await api.world.add_merchant()
     key = str(uuid4())
-    mine = await post(api, document(), Idempotency_Key=key)
-    theirs = await post(
-        api, document(), Idempotency_Key=key, Authorization=f"Bearer {other.api_key}"
+    first = await post(api, document(), Idempotency_Key=key)
+    second = await post(
+        api, document(), Idempotency_Key=key, Authorization=f"Bearer {other_merchant.api_key}"
     )
-    assert (mine.status, theirs.status) == (201, 201)
-    assert mine.json["merchant_id"] != theirs.json["merchant_id"]
+    assert (first.status, second.status) == (201, 201)
+    assert first.json["merchant_id"] != second.json["merchant_id"]
 
 
 async def test_200_concurrent_creates_with_the_same_key_create_a_single_payment(api: Api) -> None:

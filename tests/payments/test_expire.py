@@ -45,12 +45,12 @@ async def sweep(world: World, limit: int = 500) -> int:
 async def ask_all(world: World) -> int:
     """Let the janitor inquire about every due session."""
     due = await session_store.claim_due(world.database, 100, 60, [])
-    for ask in due:
-        await world.service.session_inquirer.inquire(ask)
+    for session in due:
+        await world.service.session_inquirer.inquire(session)
     return len(due)
 
 
-async def elapsed_processing(world: World) -> Payment:
+async def create_elapsed_processing(world: World) -> Payment:
     payment = await world.create()
     await world.select(payment)
     await world.move_clock(TTL_S)
@@ -65,25 +65,25 @@ async def test_a_payment_does_not_expire_early(world: World) -> None:
 
 
 async def test_pending_payments_expire_in_batches_with_a_single_event_each(world: World) -> None:
-    made = [await world.create() for _ in range(5)]
+    payments = [await world.create() for _ in range(5)]
     young = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
     assert [await sweep(world, limit=2) for _ in range(4)] == [2, 2, 1, 0]
-    for payment in made:
-        seen = (await world.read(payment)).payment
-        assert (seen.status, seen.expired_at is None) == ("EXPIRED", False)
+    for payment in payments:
+        stored = (await world.read(payment)).payment
+        assert (stored.status, stored.expired_at is None) == ("EXPIRED", False)
         assert await world.events(payment) == ["payment.expired"]
     assert await world.status(young) == "PENDING"
 
 
 async def test_concurrent_workers_expire_each_payment_of_a_backlog_once(world: World) -> None:
-    made = [await world.create() for _ in range(60)]
+    payments = [await world.create() for _ in range(60)]
     young = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
-    more = [True]
-    while any(more):
-        more = await asyncio.gather(*(expire_due_pending(world.database, 1) for _ in range(2)))
-    for payment in made:
+    has_more = [True]
+    while any(has_more):
+        has_more = await asyncio.gather(*(expire_due_pending(world.database, 1) for _ in range(2)))
+    for payment in payments:
         assert await world.status(payment) == "EXPIRED"
         assert await world.events(payment) == ["payment.expired"]
     assert await world.status(young) == "PENDING"
@@ -104,7 +104,7 @@ async def test_a_step_expires_part_of_a_backlog_and_reports_that_more_remains(
 async def test_a_failed_transaction_does_not_undo_the_other_expiries_of_a_backlog(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    made = [await world.create() for _ in range(6)]
+    payments = [await world.create() for _ in range(6)]
     await world.move_clock(TTL_S)
     times = [1, 1]  # generating the id of the third event fails
     with monkeypatch.context() as patch:
@@ -114,7 +114,7 @@ async def test_a_failed_transaction_does_not_undo_the_other_expiries_of_a_backlo
     [row] = await world.rows("SELECT count(*) FROM payment WHERE status = 'EXPIRED'")
     assert row["count"] == 2
     assert not await expire_due_pending(world.database, 1)
-    for payment in made:
+    for payment in payments:
         assert await world.events(payment) == ["payment.expired"]
 
 
@@ -122,10 +122,10 @@ async def test_reading_an_elapsed_pending_payment_expires_it(world: World) -> No
     service = world.service
     for_merchant, for_buyer = await world.create(), await world.create()
     await world.move_clock(TTL_S)
-    seen = await service.payment_lookup.get_merchant_payment(world.merchant_id, for_merchant.id)
-    assert seen.payment.status == "EXPIRED"
-    seen = await service.payment_lookup.find_checkout_payment(for_buyer.checkout_id)
-    assert seen.payment.status == "EXPIRED"
+    result = await service.payment_lookup.get_merchant_payment(world.merchant_id, for_merchant.id)
+    assert result.payment.status == "EXPIRED"
+    result = await service.payment_lookup.find_checkout_payment(for_buyer.checkout_id)
+    assert result.payment.status == "EXPIRED"
     for payment in (for_merchant, for_buyer):
         assert await world.events(payment) == ["payment.expired"]
     assert await sweep(world) == 0
@@ -137,34 +137,34 @@ async def test_an_elapsed_payment_cannot_be_cancelled_even_if_it_is_not_yet_expi
 ) -> None:
     payment = await world.create()
     await world.move_clock(TTL_S)
-    with pytest.raises(RefusedError, match="EXPIRED") as refused:
+    with pytest.raises(RefusedError, match="EXPIRED") as error:
         async with world.database.transaction() as tx:
             await (
                 cancel_by_buyer(tx, payment.id)
                 if by_buyer
                 else cancel_by_merchant(tx, payment, None)
             )
-    assert refused.value.code is ErrorCode.INVALID_PAYMENT_STATE
+    assert error.value.code is ErrorCode.INVALID_PAYMENT_STATE
     assert await world.events(payment) == []
 
 
 async def test_an_elapsed_checkout_refuses_quotes_and_selections(world: World) -> None:
     service = world.service
-    for payment in (await world.create(), await elapsed_processing(world)):
-        seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-        asked = QuoteQuery(restrictions=Restrictions())
-        with pytest.raises(RefusedError) as refused:
+    for payment in (await world.create(), await create_elapsed_processing(world)):
+        checkout = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
+        query = QuoteQuery(restrictions=Restrictions())
+        with pytest.raises(RefusedError) as error:
             await list_quotes(
                 service.database,
                 service.merchants,
                 service.accounts,
-                seen,
-                asked,
+                checkout,
+                query,
             )
-        assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
-        with pytest.raises(RefusedError) as refused:
+        assert error.value.code is ErrorCode.CHECKOUT_EXPIRED
+        with pytest.raises(RefusedError) as error:
             await world.select(payment)
-        assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
+        assert error.value.code is ErrorCode.CHECKOUT_EXPIRED
     assert len(world.gateway.created) == 1
 
 
@@ -173,24 +173,24 @@ async def test_a_payment_that_elapses_during_a_selection_is_refused(world: World
     payment = await world.create()
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.OPEN)
     await world.select(payment)
-    moved = world.gateway.inquire
+    inquire = world.gateway.inquire
 
-    async def slow(*args: object) -> SessionReport | OutcomeUnknown:
+    async def inquire_slowly(*args: object) -> SessionReport | OutcomeUnknown:
         await world.move_clock(TTL_S)
-        return await moved(*args)  # type: ignore[arg-type]
+        return await inquire(*args)  # type: ignore[arg-type]
 
-    world.gateway.inquire = slow  # type: ignore[method-assign]
-    with pytest.raises(RefusedError) as refused:
+    world.gateway.inquire = inquire_slowly  # type: ignore[method-assign]
+    with pytest.raises(RefusedError) as error:
         await world.select(payment, world.transfer)
-    assert refused.value.code is ErrorCode.CHECKOUT_EXPIRED
+    assert error.value.code is ErrorCode.CHECKOUT_EXPIRED
     assert len(world.gateway.created) == 1
 
 
 async def test_reading_an_elapsed_processing_payment_does_not_change_it(world: World) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     service = world.service
-    seen = await service.payment_lookup.get_merchant_payment(world.merchant_id, payment.id)
-    assert seen.payment.status == "PROCESSING"
+    result = await service.payment_lookup.get_merchant_payment(world.merchant_id, payment.id)
+    assert result.payment.status == "PROCESSING"
     with pytest.raises(RefusedError, match="PROCESSING"):
         async with world.database.transaction() as tx:
             await cancel_by_merchant(tx, payment, None)
@@ -200,7 +200,7 @@ async def test_reading_an_elapsed_processing_payment_does_not_change_it(world: W
 async def test_a_processing_payment_expires_when_its_gateway_session_is_closed(
     world: World,
 ) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     assert await sweep(world) == 1
     assert await world.status(payment) == "PROCESSING"
     assert await sweep(world) == 0  # the session is already being closed
@@ -212,7 +212,7 @@ async def test_a_processing_payment_expires_when_its_gateway_session_is_closed(
 
 
 async def test_a_capture_found_when_closing_the_session_completes_the_payment(world: World) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     world.gateway.answer_close = captured(159000)
     await sweep(world)
     await ask_all(world)
@@ -223,7 +223,7 @@ async def test_a_capture_found_when_closing_the_session_completes_the_payment(wo
 
 
 async def test_a_decline_found_when_closing_the_session_fails_the_payment(world: World) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     world.gateway.answer_close = declined()
     await sweep(world)
     await ask_all(world)
@@ -233,7 +233,7 @@ async def test_a_decline_found_when_closing_the_session_fails_the_payment(world:
 async def test_an_unresponsive_gateway_delays_an_expiry_only_for_the_closing_patience(
     world: World,
 ) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     session_id = (await world.read(payment)).payment.session_id
     assert session_id is not None
     world.gateway.answer_close = OutcomeUnknown(detail="timeout")
@@ -252,7 +252,7 @@ async def test_an_unresponsive_gateway_delays_an_expiry_only_for_the_closing_pat
     assert await world.events(payment) == ["payment.expired"]
 
 
-async def young_processing(world: World) -> Payment:
+async def create_elapsed_short_payment(world: World) -> Payment:
     """Expire a payment whose method was selected in its last minute."""
     payment = await world.create(expires_in_s=60)
     await world.select(payment)
@@ -264,7 +264,7 @@ async def young_processing(world: World) -> Payment:
 async def test_an_absent_or_unclosable_session_delays_an_expiry_only_for_the_patience(
     world: World, state: GatewaySessionState
 ) -> None:
-    payment = await young_processing(world)
+    payment = await create_elapsed_short_payment(world)
     world.gateway.answer_close = SessionReport(state=state)
     await sweep(world)
     await ask_all(world)
@@ -290,16 +290,16 @@ async def test_by_default_a_payment_with_an_absent_session_expires_within_30_sec
     world.gateway.answer_inquire = world.gateway.answer_close = SessionReport(
         state=GatewaySessionState.ABSENT
     )
-    answers = world.gateway.close_session
+    close_session = world.gateway.close_session
 
-    async def late(*args: Any) -> SessionReport | OutcomeUnknown:
+    async def close_late(*args: Any) -> SessionReport | OutcomeUnknown:
         await clock.move(1_000)
-        return await answers(*args)
+        return await close_session(*args)
 
-    world.gateway.close_session = late  # type: ignore[method-assign]
+    world.gateway.close_session = close_late  # type: ignore[method-assign]
     await clock.move(60 * 1_000 - 1)  # the next sweep starts just before the expiry time
-    ended = await work_until(world, clock, payment, (TTL_S + 60) * 1_000)
-    assert TTL_S * 1_000 < ended <= (TTL_S + 30) * 1_000
+    expired_at_ms = await work_until(world, clock, payment, (TTL_S + 60) * 1_000)
+    assert TTL_S * 1_000 < expired_at_ms <= (TTL_S + 30) * 1_000
     assert await world.events(payment) == ["payment.expired"]
 
 
@@ -336,9 +336,9 @@ async def test_a_capture_already_reported_for_another_session_does_not_delay_an_
 ) -> None:
     """A capture is credited once, so this report does not end the session."""
     first = await world.create()
-    paid = (await world.select(first)).session
-    await world.report(first, paid.id, captured(159000, reference="of both"))
-    payment = await young_processing(world)
+    first_session = (await world.select(first)).session
+    await world.report(first, first_session.id, captured(159000, reference="of both"))
+    payment = await create_elapsed_short_payment(world)
     world.gateway.answer_close = captured(159000, reference="of both")
     await sweep(world)
     await ask_all(world)
@@ -350,12 +350,12 @@ async def test_a_capture_already_reported_for_another_session_does_not_delay_an_
 
 
 async def test_a_failing_adapter_does_not_prevent_an_expiry(world: World) -> None:
-    payment = await young_processing(world)
+    payment = await create_elapsed_short_payment(world)
 
-    async def broken(*_: object) -> SessionReport:
+    async def fail(*_: object) -> SessionReport:
         raise KeyError("a bug of the adapter")
 
-    world.gateway.close_session = broken  # type: ignore[method-assign]
+    world.gateway.close_session = fail  # type: ignore[method-assign]
     await sweep(world)
     with pytest.raises(KeyError):
         await ask_all(world)
@@ -364,7 +364,7 @@ async def test_a_failing_adapter_does_not_prevent_an_expiry(world: World) -> Non
     assert await world.status(payment) == "EXPIRED"
 
 
-async def decide_for_a_day(world: World, payment: Payment) -> UUID:
+async def stay_undecided_for_a_day(world: World, payment: Payment) -> UUID:
     """Let the gateway report for a day that the payment is undecided."""
     session_id = (await world.read(payment)).payment.session_id
     assert session_id is not None
@@ -384,8 +384,8 @@ async def decide_for_a_day(world: World, payment: Payment) -> UUID:
 
 
 async def test_a_gateway_that_stays_undecided_delays_an_expiry_for_a_day(world: World) -> None:
-    payment = await young_processing(world)
-    session_id = await decide_for_a_day(world, payment)
+    payment = await create_elapsed_short_payment(world)
+    session_id = await stay_undecided_for_a_day(world, payment)
     assert await world.events(payment) == ["payment.expired"]
     assert await world.cases(payment) == ["UNDECIDED"]
     assert (await world.session(session_id))["life"] == "closing"
@@ -395,8 +395,8 @@ async def test_a_gateway_that_stays_undecided_delays_an_expiry_for_a_day(world: 
 
 
 async def test_a_capture_after_the_wait_belongs_to_the_same_case(world: World) -> None:
-    payment = await young_processing(world)
-    session_id = await decide_for_a_day(world, payment)
+    payment = await create_elapsed_short_payment(world)
+    session_id = await stay_undecided_for_a_day(world, payment)
     world.gateway.answer_close = captured(159000)
     await world.move_clock(60 + DAY_S + 120)
     await ask_all(world)
@@ -411,17 +411,17 @@ async def test_a_capture_after_the_wait_belongs_to_the_same_case(world: World) -
 async def test_a_case_is_not_dismissed_if_a_capture_arrives_concurrently(
     world: World,
 ) -> None:
-    payment = await young_processing(world)
-    session_id = await decide_for_a_day(world, payment)
+    payment = await create_elapsed_short_payment(world)
+    session_id = await stay_undecided_for_a_day(world, payment)
     [case] = await world.perform(ListCases())
     dismissal = ResolveCase(case_id=case.id, resolution="dismiss", note="it never came")
     settle = partial(settle_session, payment_id=payment.id, session_id=session_id)
     async with hold_transaction(world, lambda tx: settle(tx, report=captured(159000))) as first:
-        closing = asyncio.create_task(world.perform(dismissal))
-        await wait_until_blocked(world, closing)
+        task = asyncio.create_task(world.perform(dismissal))
+        await wait_until_blocked(world, task)
         await first.commit()
         with pytest.raises(RefusedError, match="money has just arrived for this case"):
-            await closing
+            await task
     [case] = await world.perform(ListCases())
     assert (case.kind, case.status) == ("LATE_PAYMENT", "OPEN")
 
@@ -429,8 +429,8 @@ async def test_a_case_is_not_dismissed_if_a_capture_arrives_concurrently(
 async def test_an_undecided_case_is_dismissed_if_the_gateway_reports_a_decline(
     world: World,
 ) -> None:
-    payment = await young_processing(world)
-    await decide_for_a_day(world, payment)
+    payment = await create_elapsed_short_payment(world)
+    await stay_undecided_for_a_day(world, payment)
     world.gateway.answer_close = declined()
     await world.move_clock(60 + DAY_S + 120)
     await ask_all(world)
@@ -441,7 +441,7 @@ async def test_an_undecided_case_is_dismissed_if_the_gateway_reports_a_decline(
 
 
 async def test_a_payment_is_paid_if_the_gateway_decides_before_it_expires(world: World) -> None:
-    payment = await young_processing(world)
+    payment = await create_elapsed_short_payment(world)
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     await ask_all(world)
@@ -457,7 +457,7 @@ async def test_a_metric_shows_the_age_of_the_oldest_processing_payment(world: Wo
     await world.create()
     await measure(world.service)
     assert OLDEST_PROCESSING._value.get() == 0
-    await young_processing(world)
+    await create_elapsed_short_payment(world)
     await world.move_clock(600)
     await world.select(await world.create())
     await measure(world.service)
@@ -465,7 +465,7 @@ async def test_a_metric_shows_the_age_of_the_oldest_processing_payment(world: Wo
 
 
 async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world: World) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     for hours in range(1, 6):
@@ -479,7 +479,7 @@ async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world:
 
 
 async def test_a_gateway_that_was_not_inquired_does_not_count_as_unresponsive(world: World) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     await sweep(world)
     await world.move_clock(TTL_S + 24 * 3600)  # the janitor was down, so there was no inquiry
     assert await sweep(world) == 0
@@ -488,7 +488,7 @@ async def test_a_gateway_that_was_not_inquired_does_not_count_as_unresponsive(wo
 
 
 async def test_a_gateway_that_responds_again_does_not_count_as_unresponsive(world: World) -> None:
-    payment = await elapsed_processing(world)
+    payment = await create_elapsed_processing(world)
     world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
     await ask_all(world)

@@ -56,20 +56,24 @@ from tests.support.world import World, make_world
 
 pytestmark = pytest.mark.full
 
-_SAID = {"deadline": None, "suppress_health_check": list(HealthCheck), "print_blob": True}
-settings.register_profile("history", max_examples=40, stateful_step_count=30, **_SAID)
-settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_SAID)
+_PROFILE_OPTIONS = {
+    "deadline": None,
+    "suppress_health_check": list(HealthCheck),
+    "print_blob": True,
+}
+settings.register_profile("history", max_examples=40, stateful_step_count=30, **_PROFILE_OPTIONS)
+settings.register_profile("long", max_examples=1000, stateful_step_count=60, **_PROFILE_OPTIONS)
 PROFILE = settings.get_profile(os.environ.get("HYPOTHESIS_PROFILE", "history"))
 
-ARROWS = {(before, after) for (before, _), (after, _) in EXPECTED.items()}
+TRANSITIONS = {(before, after) for (before, _), (after, _) in EXPECTED.items()}
 ENDING = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired", "CANCELLED": "cancelled"}
 ENDING |= {"PARTIALLY_REFUNDED": "completed", "REFUNDED": "completed"}
 WAS_PAID = {"PAID", "PARTIALLY_REFUNDED", "REFUNDED"}
 #: The columns of a paid payment that refunds change; its other columns never change.
-REFUNDING = ("status", "version", "refunded_amount", "reserved_amount", "updated_at")
+REFUND_COLUMNS = ("status", "version", "refunded_amount", "reserved_amount", "updated_at")
 TABLES = """
-    step, given, payment, session, capture, refund, money_case, dispute, event, delivery, callback,
-    idempotency, gateway_outage, ledger_entry
+    step, reservation, payment, session, capture, refund, money_case, dispute, event, delivery,
+    callback, idempotency, gateway_outage, ledger_entry
 """
 LOG = (
     """
@@ -87,19 +91,19 @@ LOG = (
     CREATE TRIGGER log_step AFTER UPDATE OF status ON payment
         FOR EACH ROW EXECUTE FUNCTION log_step()
     """,
-    "CREATE TABLE given (capture_id uuid, held numeric, amount numeric)",
+    "CREATE TABLE reservation (capture_id uuid, held numeric, amount numeric)",
     """
-    CREATE FUNCTION log_given() RETURNS trigger LANGUAGE plpgsql AS $$
+    CREATE FUNCTION log_reservation() RETURNS trigger LANGUAGE plpgsql AS $$
     BEGIN
-        INSERT INTO given (capture_id, held, amount) VALUES (NEW.id,
+        INSERT INTO reservation (capture_id, held, amount) VALUES (NEW.id,
             NEW.refunded_minor + NEW.reserved_minor + NEW.disputed_minor, NEW.amount_minor);
         RETURN NULL;
     END $$
     """,
     """
-    CREATE TRIGGER log_given AFTER UPDATE ON capture FOR EACH ROW
+    CREATE TRIGGER log_reservation AFTER UPDATE ON capture FOR EACH ROW
         WHEN (NEW.refunded_minor + NEW.reserved_minor > OLD.refunded_minor + OLD.reserved_minor)
-        EXECUTE FUNCTION log_given()
+        EXECUTE FUNCTION log_reservation()
     """,
     "ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only",
 )
@@ -118,9 +122,9 @@ CAPTURES = """
 """
 HOLDING = {DisputeState.OPEN, DisputeState.UNDER_REVIEW, DisputeState.LOST}
 DAYS_S = 3 * 24 * 3600
-OTHERS = ("select", "cancel", "work", "look", "callback", "refund", "money", "dispute")
+ACTIONS = ("select", "cancel", "work", "look", "callback", "refund", "money", "dispute")
 
-Act = Coroutine[Any, Any, Any]
+Action = Coroutine[Any, Any, Any]
 numbers = st.integers(0, 11)
 waits = st.sampled_from((1, 6, 31, 31, 31, 31, 130, 130, 700, 1801))
 kinds = st.sampled_from(
@@ -155,7 +159,7 @@ class Crash(BaseException):
     """The process crashes during the gateway request."""
 
 
-class Broken(Exception):  # noqa: N818 - named like `Crash`
+class AdapterBug(Exception):  # noqa: N818 - named like `Crash`
     """The adapter has a bug."""
 
 
@@ -163,23 +167,23 @@ class History(RuleBasedStateMachine):
     """A history of a few payments and all their possible events."""
 
     world: World
-    run: Callable[[Act], Any]
+    run: Callable[[Action], Any]
 
     def __init__(self) -> None:
         super().__init__()
         self.payments: list[Payment] = []
         self.cancelled: set[UUID] = set()  # cancelled by the merchant
-        self.told: set[tuple[UUID, str]] = set()  # reported captures, with their sessions
-        self.seen: dict[UUID, Any] = {}
+        self.captured: set[tuple[UUID, str]] = set()  # reported captures, with their sessions
+        self.payment_rows: dict[UUID, Any] = {}
         self.quotes: dict[UUID, tuple[Any, ...]] = {}
-        self.asked_for: dict[UUID, tuple[Any, ...]] = {}  # the immutable columns of refunds
-        self.ended: dict[UUID, tuple[Any, ...]] = {}  # the final status of refunds
+        self.refund_terms: dict[UUID, tuple[Any, ...]] = {}  # the immutable columns of refunds
+        self.refund_ends: dict[UUID, tuple[Any, ...]] = {}  # the final status of refunds
         self.dispute_ends: set[UUID] = set()
         self.clock_s = 0
-        self.stays = "silent"  # the report that the gateway repeats forever in the end
-        self.run(self._begin())
+        self.final_report = "silent"  # the report that the gateway repeats forever in the end
+        self.run(self._reset())
 
-    async def _begin(self) -> None:
+    async def _reset(self) -> None:
         await self.world.rows(f"TRUNCATE {TABLES}, checkout, attempt CASCADE")
         await self.world.move_clock(0)
         self.world.service.accounts.health = GatewayHealth(self.world.database)
@@ -190,25 +194,25 @@ class History(RuleBasedStateMachine):
 
     # The possible events, as coroutines so that they can run concurrently.
 
-    async def _select(self, number: int, transfer: bool, answer: str) -> None:
-        payment, session_ids = self._payment(number), list[UUID]()
+    async def _select(self, number: int, transfer: bool, response: str) -> None:
+        payment, session_ids = self._choose_payment(number), list[UUID]()
 
-        def answered(request: Any) -> SessionCreated | SessionRejected | OutcomeUnknown:
+        def respond(request: Any) -> SessionCreated | SessionRejected | OutcomeUnknown:
             session_ids.append(request.session_id)
-            if answer == "crash":
+            if response == "crash":
                 raise Crash
-            return NOT_CREATED[answer] if answer in NOT_CREATED else accept(request)
+            return NOT_CREATED[response] if response in NOT_CREATED else accept(request)
 
         gateway = self.world.gateway
-        gateway.answer_create = answered
-        if answer.endswith(" first"):
-            gateway.before_answer = lambda session_id: self._callback_of(
-                session_id, answer.removesuffix(" first"), uuid4().hex
+        gateway.answer_create = respond
+        if response.endswith(" first"):
+            gateway.before_response = lambda session_id: self._callback_of(
+                session_id, response.removesuffix(" first"), uuid4().hex
             )
         try:
             await self.world.select(payment, self.world.transfer if transfer else self.world.card)
         finally:
-            gateway.before_answer = None
+            gateway.before_response = None
 
     async def _callback(self, number: int, kind: str, name: str) -> None:
         rows = await self.world.rows(SESSIONS)
@@ -221,10 +225,10 @@ class History(RuleBasedStateMachine):
         account_id = self.world.account_id
         receipt = await service.callback_receiver.receive(account_id, callback, b"")
         if receipt.is_new and report.capture:
-            self.told.add((session_id, report.capture.reference))
+            self.captured.add((session_id, report.capture.reference))
 
     async def _cancel(self, number: int, by_buyer: bool) -> None:
-        payment = self._payment(number)
+        payment = self._choose_payment(number)
         async with self.world.database.transaction() as tx:
             if by_buyer:
                 await cancel_by_buyer(tx, payment.id)
@@ -233,33 +237,35 @@ class History(RuleBasedStateMachine):
         if not by_buyer:
             self.cancelled.add(payment.id)
 
-    async def _look(self, number: int) -> None:
-        service, payment = self.world.service, self._payment(number)
+    async def _read(self, number: int) -> None:
+        service, payment = self.world.service, self._choose_payment(number)
         await service.payment_lookup.get_merchant_payment(payment.merchant_id, payment.id)
 
     async def _work(self, inquiry: str, close: str) -> None:
         service, gateway = self.world.service, self.world.gateway
-        gateway.say_inquire = lambda session_id: _word(session_id, inquiry)
-        gateway.say_close = lambda session_id: _word(session_id, close)
+        gateway.report_inquiry = lambda session_id: _session_report(session_id, inquiry)
+        gateway.report_close = lambda session_id: _session_report(session_id, close)
         await sweep(self.world)
         for ask in await sessions.claim_due(self.world.database, 100, 60, []):
-            with suppress(Broken):
+            with suppress(AdapterBug):
                 await service.session_inquirer.inquire(ask)
         await apply_deferred_callbacks(self.world.database, 100)
 
-    async def _ask_refund(self, number: int, amount: str | None, key: UUID | None = None) -> None:
-        await asked(self.world, self._paid(number), amount, key)
+    async def _request_refund(
+        self, number: int, amount: str | None, key: UUID | None = None
+    ) -> None:
+        await asked(self.world, self._choose_paid(number), amount, key)
 
     async def _refund_callback(self, number: int, word: str, name: str) -> None:
         rows = await self.world.rows("SELECT id FROM refund ORDER BY status <> 'PENDING', id DESC")
-        if rows and word in REFUND_WORDS:
+        if rows and word in REFUND_REPORTS:
             refund_id = rows[number % len(rows)]["id"]
-            await hear(self.world, refund_id, REFUND_WORDS[word], name=f"{refund_id}{name}")
+            await hear(self.world, refund_id, REFUND_REPORTS[word], name=f"{refund_id}{name}")
 
-    async def _refund_work(self, sent: str, inquired: str) -> None:
+    async def _refund_work(self, refund: str, inquiry: str) -> None:
         gateway = self.world.gateway
-        gateway.say_refund = lambda request: _refund_word(request, sent)
-        gateway.say_inquire_refund = lambda request: _refund_word(request, inquired)
+        gateway.report_refund = lambda request: _refund_report(request, refund)
+        gateway.report_refund_inquiry = lambda request: _refund_report(request, inquiry)
         for item in await due(self.world):
             with suppress(Crash):
                 await self.world.service.refund_sender.process(item)
@@ -267,7 +273,7 @@ class History(RuleBasedStateMachine):
     async def _dispute(
         self, number: int, name: str, state: DisputeState, funds: DisputedFunds, thirds: int
     ) -> None:
-        captures = await self.world.rows(CAPTURES, self._paid(number).id)
+        captures = await self.world.rows(CAPTURES, self._choose_paid(number).id)
         if not captures:
             return
         capture = captures[number % 4 // 2 % len(captures)]
@@ -289,39 +295,43 @@ class History(RuleBasedStateMachine):
     # The Hypothesis rules.
 
     @initialize(word=words)
-    def goes_on_saying(self, word: str) -> None:
-        self.stays = word
+    def choose_final_report(self, word: str) -> None:
+        self.final_report = word
 
     @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
-    @rule(ttl_s=st.sampled_from((1800, 60, 7200, 7200)), answer=answers, selects=st.integers(0, 3))
-    def create(self, ttl_s: int, answer: str, selects: int) -> None:
+    @rule(
+        ttl_s=st.sampled_from((1800, 60, 7200, 7200)), response=answers, selects=st.integers(0, 3)
+    )
+    def create(self, ttl_s: int, response: str, selects: int) -> None:
         self.payments.append(self.run(self.world.create(expires_in_s=ttl_s)))
         if selects:
-            self.it_holds()
-            self.do(self._select(1, False, answer))
+            self.check_invariants()
+            self.run_all(self._select(1, False, response))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, transfer=st.booleans(), answer=answers)
-    def select(self, number: int, transfer: bool, answer: str) -> None:
-        self.do(self._select(number, transfer, answer))
+    @rule(number=numbers, transfer=st.booleans(), response=answers)
+    def select(self, number: int, transfer: bool, response: str) -> None:
+        self.run_all(self._select(number, transfer, response))
 
     @precondition(lambda self: self.payments)
     @rule(transfer=st.booleans(), kind=kinds)
-    def change_method_and_hear_the_old(self, transfer: bool, kind: str) -> None:
-        self.world.gateway.say_inquire = lambda session_id: _word(session_id, "open")
-        self.do(self._select(1, transfer, "accept"))
-        self.do(self._select(1, not transfer, "accept"))
-        self.do(self._callback(1, kind, "b"))
+    def switch_method_and_receive_old_callback(self, transfer: bool, kind: str) -> None:
+        self.world.gateway.report_inquiry = lambda session_id: _session_report(session_id, "open")
+        self.run_all(self._select(1, transfer, "accept"))
+        self.run_all(self._select(1, not transfer, "accept"))
+        self.run_all(self._callback(1, kind, "b"))
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, kind=kinds, name=st.sampled_from("abc"))
     def callback(self, number: int, kind: str, name: str) -> None:
-        self.do(self._callback(number, kind, name))
+        self.run_all(self._callback(number, kind, name))
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, does=st.sampled_from([*["look"] * 6, "cancel", "buyer cancel"]))
     def visit(self, number: int, does: str) -> None:
-        self.do(self._look(number) if does == "look" else self._cancel(number, does != "cancel"))
+        self.run_all(
+            self._read(number) if does == "look" else self._cancel(number, does != "cancel")
+        )
 
     @rule(seconds=waits)
     def wait(self, seconds: int) -> None:
@@ -331,55 +341,55 @@ class History(RuleBasedStateMachine):
     @precondition(lambda self: self.payments)
     @rule(inquiry=words, close=words)
     def work(self, inquiry: str, close: str) -> None:
-        self.do(self._work(inquiry, close))
+        self.run_all(self._work(inquiry, close))
 
     @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
-    @rule(kinds=st.tuples(kinds, kinds), amount=amounts, sent=refund_words)
-    def pay_and_ask_for_it_back(
-        self, kinds: tuple[str, str], amount: str | None, sent: str
+    @rule(kinds=st.tuples(kinds, kinds), amount=amounts, refund_outcome=refund_words)
+    def pay_and_refund(
+        self, kinds: tuple[str, str], amount: str | None, refund_outcome: str
     ) -> None:
         self.payments.append(self.run(self.world.create(expires_in_s=7200)))
-        self.it_holds()
-        self.do(self._select(1, False, "accept"))
-        self.do(self._callback(0, "exact", "a"), self._callback(0, kinds[0], "b"))
-        self.it_holds()
-        self.do(self._ask_refund(1, amount), self._callback(0, kinds[1], "c"))
-        self.do(self._refund_work(sent, "done"))
+        self.check_invariants()
+        self.run_all(self._select(1, False, "accept"))
+        self.run_all(self._callback(0, "exact", "a"), self._callback(0, kinds[0], "b"))
+        self.check_invariants()
+        self.run_all(self._request_refund(1, amount), self._callback(0, kinds[1], "c"))
+        self.run_all(self._refund_work(refund_outcome, "done"))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, amount=amounts, sent=refund_words, then=refund_words)
-    def refund(self, number: int, amount: str | None, sent: str, then: str) -> None:
-        self.do(self._ask_refund(number, amount))
-        self.it_holds()
-        self.do(self._refund_work(sent, "pending"))
-        self.it_holds()
-        self.do(self._refund_callback(number, then, uuid4().hex))
+    @rule(number=numbers, amount=amounts, refund_outcome=refund_words, then=refund_words)
+    def refund(self, number: int, amount: str | None, refund_outcome: str, then: str) -> None:
+        self.run_all(self._request_refund(number, amount))
+        self.check_invariants()
+        self.run_all(self._refund_work(refund_outcome, "pending"))
+        self.check_invariants()
+        self.run_all(self._refund_callback(number, then, uuid4().hex))
 
     @precondition(lambda self: self.payments)
     @rule(kind=kinds, close=words)
-    def decline_thrice(self, kind: str, close: str) -> None:
-        self.world.gateway.say_inquire = lambda session_id: _word(session_id, "open")
-        self.do(self._select(1, False, "accept"))
+    def decline_three_times(self, kind: str, close: str) -> None:
+        self.world.gateway.report_inquiry = lambda session_id: _session_report(session_id, "open")
+        self.run_all(self._select(1, False, "accept"))
         for _ in range(3):
-            self.do(self._callback(0, "attempted", uuid4().hex))
-        self.it_holds()
-        self.do(self._callback(0, kind, "c"), self._work("open", close))
+            self.run_all(self._callback(0, "attempted", uuid4().hex))
+        self.check_invariants()
+        self.run_all(self._callback(0, kind, "c"), self._work("open", close))
 
     @precondition(lambda self: self.payments)
-    @rule(sent=refund_words, inquired=refund_words)
-    def work_on_refunds(self, sent: str, inquired: str) -> None:
-        self.do(self._refund_work(sent, inquired))
+    @rule(refund_outcome=refund_words, inquiry_outcome=refund_words)
+    def work_on_refunds(self, refund_outcome: str, inquiry_outcome: str) -> None:
+        self.run_all(self._refund_work(refund_outcome, inquiry_outcome))
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, word=refund_words, name=st.sampled_from("abcd"))
     def refund_callback(self, number: int, word: str, name: str) -> None:
-        self.do(self._refund_callback(number, word, name))
+        self.run_all(self._refund_callback(number, word, name))
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, parts=st.tuples(amounts, amounts), same=st.booleans())
     def two_refunds(self, number: int, parts: tuple[str | None, str | None], same: bool) -> None:
         key = uuid4() if same else None
-        self.do(*(self._ask_refund(number, part, key) for part in parts))
+        self.run_all(*(self._request_refund(number, part, key) for part in parts))
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, name=st.sampled_from("ab"), states=st.tuples(dispute_states,
@@ -394,24 +404,24 @@ class History(RuleBasedStateMachine):
         amount: str | None,
     ) -> None:
         for state in states:
-            before = {key: payment["status"] for key, payment in self.seen.items()}
-            self.do(self._dispute(number, name, state, funds, thirds))
-            self.it_holds()
-            after = {key: payment["status"] for key, payment in self.seen.items()}
+            before = {key: payment["status"] for key, payment in self.payment_rows.items()}
+            self.run_all(self._dispute(number, name, state, funds, thirds))
+            self.check_invariants()
+            after = {key: payment["status"] for key, payment in self.payment_rows.items()}
             assert after == before, "a dispute changed a payment's status"
-            self.do(self._ask_refund(number, amount))
-            self.it_holds()
+            self.run_all(self._request_refund(number, amount))
+            self.check_invariants()
 
     @rule(on=st.booleans())
     def policy(self, on: bool) -> None:
-        self.do(self._auto_refund(on))
+        self.run_all(self._auto_refund(on))
 
     @precondition(lambda self: self.payments)
     @rule(channel=st.sampled_from(GatewayChannel), silent=st.booleans())
     def outage(self, channel: GatewayChannel, silent: bool) -> None:
         health, account_id = self.world.health, self.world.account_id
         for _ in range(FAILURES_MAX):
-            self.do(
+            self.run_all(
                 health.record_result(
                     account_id, channel, OutcomeUnknown(detail="?") if silent else None
                 )
@@ -419,69 +429,76 @@ class History(RuleBasedStateMachine):
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, kinds=st.tuples(kinds, kinds), names=st.sampled_from(("aa", "ab")),
-        other=st.sampled_from(OTHERS))  # fmt: skip
-    def together(self, number: int, kinds: tuple[str, str], names: str, other: str) -> None:
-        acts: dict[str, Callable[[], Act]] = {
+        action=st.sampled_from(ACTIONS))  # fmt: skip
+    def run_concurrently(
+        self, number: int, kinds: tuple[str, str], names: str, action: str
+    ) -> None:
+        actions: dict[str, Callable[[], Action]] = {
             "select": lambda: self._select(number, True, "accept"),
             "cancel": lambda: self._cancel(number, False),
             "work": lambda: self._work("exact", "closed"),
-            "look": lambda: self._look(number),
+            "look": lambda: self._read(number),
             "callback": lambda: self._callback(number, kinds[1], names[1]),
-            "refund": lambda: self._ask_refund(number, "590.01"),
+            "refund": lambda: self._request_refund(number, "590.01"),
             "money": lambda: self._refund_work("done", "done"),
             "dispute": lambda: self._dispute(
                 number, "a", DisputeState.OPEN, DisputedFunds.WITHDRAWN, 2
             ),
         }
-        self.do(self._callback(number, kinds[0], names[0]), acts[other]())
+        self.run_all(self._callback(number, kinds[0], names[0]), actions[action]())
 
     # The invariants.
 
     @invariant()
-    def it_holds(self) -> None:
+    def check_invariants(self) -> None:
         self.run(self._check())
 
     async def _check(self) -> None:
         rows = self.world.rows
         steps = await rows("SELECT payment_id, before, after FROM step ORDER BY number")
-        assert {(step["before"], step["after"]) for step in steps} <= ARROWS
+        assert {(step["before"], step["after"]) for step in steps} <= TRANSITIONS
         payments = {row["id"]: row for row in await rows("SELECT * FROM payment")}
         sessions = {row["id"]: row for row in await rows("SELECT * FROM session")}
-        told = await rows("SELECT payment_id, type FROM event")
+        events = await rows("SELECT payment_id, type FROM event")
         for payment in payments.values():
             self._check_payment(
-                payment, [e["type"] for e in told if e["payment_id"] == payment["id"]]
+                payment, [e["type"] for e in events if e["payment_id"] == payment["id"]]
             )
         self._check_sessions(payments, sessions)
         captures = await rows("SELECT * FROM capture")
         cases = await rows("SELECT * FROM money_case")
-        own = [case for case in cases if case["refund_id"] is None and case["kind"] != "DISPUTE"]
-        about = Counter(item["capture_id"] for item in own)
+        direct_cases = [
+            case for case in cases if case["refund_id"] is None and case["kind"] != "DISPUTE"
+        ]
+        case_counts = Counter(item["capture_id"] for item in direct_cases)
         self._check_disputes(
-            captures, cases, await rows("SELECT * FROM dispute"), await rows("SELECT * FROM given")
+            captures,
+            cases,
+            await rows("SELECT * FROM dispute"),
+            await rows("SELECT * FROM reservation"),
         )
-        self._check_money(payments, sessions, captures, about)
+        self._check_money(payments, sessions, captures, case_counts)
         self._check_refunds(payments, captures, cases, await rows("SELECT * FROM refund"))
         assert await ledger_check_store.find_differences(self.world.database) == []
 
-    def _check_payment(self, payment: Any, told: list[str]) -> None:
-        status, before = payment["status"], self.seen.get(payment["id"])
+    def _check_payment(self, payment: Any, events: list[str]) -> None:
+        status, before = payment["status"], self.payment_rows.get(payment["id"])
         if before is not None:
             assert payment["version"] >= before["version"]
             assert payment["updated_at"] >= before["updated_at"]
             if before["status"] in WAS_PAID:
                 changed = {name for name, value in payment.items() if value != before[name]}
-                assert changed <= set(REFUNDING), "a paid payment changed"
+                assert changed <= set(REFUND_COLUMNS), "a paid payment changed"
                 assert payment["refunded_amount"] >= before["refunded_amount"]
             elif before["status"] in ENDING:
                 assert payment == before, "an ended payment changed"
-        self.seen[payment["id"]] = payment
+        self.payment_rows[payment["id"]] = payment
         if status == "CANCELLED":
             assert payment["cancelled_at"] < payment["expires_at"]
             by_merchant = payment["id"] in self.cancelled
-            assert told == (["payment.cancelled"] if by_merchant else [])
+            assert events == (["payment.cancelled"] if by_merchant else [])
         else:
-            assert told == ([f"payment.{ENDING[status]}"] if status in ENDING else [])
+            assert events == ([f"payment.{ENDING[status]}"] if status in ENDING else [])
 
     def _check_sessions(self, payments: Any, sessions: Any) -> None:
         opening = Counter(s["payment_id"] for s in sessions.values() if s["life"] == "opening")
@@ -513,18 +530,19 @@ class History(RuleBasedStateMachine):
             assert payments[payment_id]["session_id"] == session["id"]
             assert capture["amount_minor"] == session["total_minor"]
             assert capture["currency"] == session["currency"]
-        assert self.told <= {(c["session_id"], c["reference"]) for c in captures}
+        assert self.captured <= {(c["session_id"], c["reference"]) for c in captures}
 
-    def _check_disputes(self, captures: Any, cases: Any, disputes: Any, given: Any) -> None:
+    def _check_disputes(self, captures: Any, cases: Any, disputes: Any, reservations: Any) -> None:
         """A dispute has a case and reserves its amount, which cannot be refunded."""
         for capture in captures:
-            own = [d for d in disputes if d["capture_id"] == capture["id"]]
-            held = sum(d["amount_minor"] for d in own if d["state"] in HOLDING)
-            assert capture["disputed_minor"] == held
-        about = [case["id"] for case in cases if case["kind"] == "DISPUTE"]
-        assert sorted(about) == sorted(d["case_id"] for d in disputes)
-        for moment in given:  # when a refund is reserved; a refunded amount can be disputed later
-            assert moment["held"] <= moment["amount"], (
+            own_disputes = [d for d in disputes if d["capture_id"] == capture["id"]]
+            disputed = sum(d["amount_minor"] for d in own_disputes if d["state"] in HOLDING)
+            assert capture["disputed_minor"] == disputed
+        case_ids = [case["id"] for case in cases if case["kind"] == "DISPUTE"]
+        assert sorted(case_ids) == sorted(d["case_id"] for d in disputes)
+        # These rows are logged when a refund is reserved; a refunded amount can be disputed later.
+        for reservation in reservations:
+            assert reservation["held"] <= reservation["amount"], (
                 "a refund was reserved although a dispute holds the amount"
             )
         for dispute in disputes:
@@ -536,51 +554,53 @@ class History(RuleBasedStateMachine):
 
     def _check_refunds(self, payments: Any, captures: Any, cases: Any, refunds: Any) -> None:
         for payment in payments.values():
-            own = [r for r in refunds if r["payment_id"] == payment["id"] and r["case_id"] is None]
-            given = sum(r["amount"] for r in own if r["status"] == "SUCCEEDED")
-            promised = sum(r["amount"] for r in own if r["status"] == "PENDING")
-            assert (payment["refunded_amount"], payment["reserved_amount"]) == (given, promised)
-            assert given + promised <= payment["amount"]
+            own_refunds = [
+                r for r in refunds if r["payment_id"] == payment["id"] and r["case_id"] is None
+            ]
+            refunded = sum(r["amount"] for r in own_refunds if r["status"] == "SUCCEEDED")
+            reserved = sum(r["amount"] for r in own_refunds if r["status"] == "PENDING")
+            assert (payment["refunded_amount"], payment["reserved_amount"]) == (refunded, reserved)
+            assert refunded + reserved <= payment["amount"]
             if payment["status"] in WAS_PAID:
-                status = "PARTIALLY_REFUNDED" if given else "PAID"
-                whole = given == payment["amount"]
+                status = "PARTIALLY_REFUNDED" if refunded else "PAID"
+                whole = refunded == payment["amount"]
                 assert payment["status"] == ("REFUNDED" if whole else status)
         for capture in captures:
-            of = [r for r in refunds if r["capture_id"] == capture["id"]]
-            given = sum(r["amount_minor"] for r in of if r["status"] == "SUCCEEDED")
-            promised = sum(r["amount_minor"] for r in of if r["status"] == "PENDING")
-            assert (capture["refunded_minor"], capture["reserved_minor"]) == (given, promised)
-            assert given + promised <= capture["amount_minor"]
-            assert all((r["case_id"] is None) == capture["credited"] for r in of)
+            capture_refunds = [r for r in refunds if r["capture_id"] == capture["id"]]
+            refunded = sum(r["amount_minor"] for r in capture_refunds if r["status"] == "SUCCEEDED")
+            reserved = sum(r["amount_minor"] for r in capture_refunds if r["status"] == "PENDING")
+            assert (capture["refunded_minor"], capture["reserved_minor"]) == (refunded, reserved)
+            assert refunded + reserved <= capture["amount_minor"]
+            assert all((r["case_id"] is None) == capture["credited"] for r in capture_refunds)
         for refund in refunds:
             self._check_refund(refund, [c for c in cases if c["id"] == refund["case_id"]])
 
-    def _check_refund(self, refund: Any, its_case: list[Any]) -> None:
-        what = tuple(refund[name] for name in ("capture_id", "payment_id", "amount_minor",
+    def _check_refund(self, refund: Any, refund_cases: list[Any]) -> None:
+        terms = tuple(refund[name] for name in ("capture_id", "payment_id", "amount_minor",
             "amount", "case_id", "requested_by"))  # fmt: skip
-        assert self.asked_for.setdefault(refund["id"], what) == what
+        assert self.refund_terms.setdefault(refund["id"], terms) == terms
         if refund["status"] != "PENDING":
             end = (refund["status"], refund["failure_reason"])
-            assert self.ended.setdefault(refund["id"], end) == end, "a refund ended twice"
-        for case in its_case:
+            assert self.refund_ends.setdefault(refund["id"], end) == end, "a refund ended twice"
+        for case in refund_cases:
             assert (case["status"] == "REFUNDED") == (refund["status"] == "SUCCEEDED")
 
     def teardown(self) -> None:
         """Advance the clock and run the workers until every payment has ended once."""
-        self.run(self._come_to_an_end())
-        self.it_holds()
+        self.run(self._finish())
+        self.check_invariants()
 
     async def _leave_processing(self) -> None:
         """Check that a payment does not stay PROCESSING if a gateway repeats a report for a day."""
         start_s = self.clock_s + 7200
         for hours in (0, 0.1, 0.2, 12, 24.2, 24.3, 24.4):
             await self.world.move_clock(start_s + hours * 3600)
-            await self._work(self.stays, self.stays)
-        left = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
-        assert left == [], f"a gateway that repeats {self.stays!r} blocks a payment"
+            await self._work(self.final_report, self.final_report)
+        processing = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
+        assert processing == [], f"a gateway that repeats {self.final_report!r} blocks a payment"
         self.clock_s = start_s + 25 * 3600
 
-    async def _come_to_an_end(self) -> None:
+    async def _finish(self) -> None:
         await self._leave_processing()
         await self._check()
         for day in range(1, 4):
@@ -592,36 +612,46 @@ class History(RuleBasedStateMachine):
                     self.world.account_id, GatewayChannel.REFUNDS, None
                 )
                 await self._refund_work("done", "done")
-        left = await self.world.rows("SELECT status FROM payment WHERE status LIKE 'P%ING'")
-        alive = await self.world.rows("SELECT life FROM session WHERE life <> 'ended'")
-        unpaid = await self.world.rows("SELECT status FROM refund WHERE status = 'PENDING'")
-        assert (left, alive, unpaid) == ([], [], [])
+        open_payments = await self.world.rows(
+            "SELECT status FROM payment WHERE status LIKE 'P%ING'"
+        )
+        open_sessions = await self.world.rows("SELECT life FROM session WHERE life <> 'ended'")
+        pending_refunds = await self.world.rows(
+            "SELECT status FROM refund WHERE status = 'PENDING'"
+        )
+        assert (open_payments, open_sessions, pending_refunds) == ([], [], [])
 
-    def do(self, *acts: Act) -> None:
+    def run_all(self, *actions: Action) -> None:
         """Run concurrent actions, which may be refused but must not fail."""
 
-        async def all_of() -> list[Any]:
-            return await asyncio.gather(*acts, return_exceptions=True)
+        async def gather() -> list[Any]:
+            return await asyncio.gather(*actions, return_exceptions=True)
 
-        for result in self.run(all_of()):
+        for result in self.run(gather()):
             if isinstance(result, RefusedError):
                 assert result.code is not ErrorCode.INVALID_TRANSITION, result
-            elif isinstance(result, BaseException) and not isinstance(result, Crash | Broken):
+            elif isinstance(result, BaseException) and not isinstance(result, Crash | AdapterBug):
                 raise result
 
-    def _payment(self, number: int) -> Payment:
+    def _choose_payment(self, number: int) -> Payment:
         """Choose a payment, usually an open payment, newest first."""
-        living = [
-            payment for payment in self.payments if self.seen[payment.id]["status"] not in ENDING
+        open_payments = [
+            payment
+            for payment in self.payments
+            if self.payment_rows[payment.id]["status"] not in ENDING
         ]
-        chosen = living if living and number % 4 else self.payments
-        return chosen[-1 - number // 4 % len(chosen)]
+        candidates = open_payments if open_payments and number % 4 else self.payments
+        return candidates[-1 - number // 4 % len(candidates)]
 
-    def _paid(self, number: int) -> Payment:
+    def _choose_paid(self, number: int) -> Payment:
         """Choose a payment, usually a paid one, newest first."""
-        paid = [payment for payment in self.payments if self.seen[payment.id]["status"] in WAS_PAID]
-        chosen = paid if paid and number % 6 else self.payments
-        return chosen[-1 - number // 4 % len(chosen)]
+        paid = [
+            payment
+            for payment in self.payments
+            if self.payment_rows[payment.id]["status"] in WAS_PAID
+        ]
+        candidates = paid if paid and number % 6 else self.payments
+        return candidates[-1 - number // 4 % len(candidates)]
 
 
 NOT_CREATED = {
@@ -629,18 +659,21 @@ NOT_CREATED = {
     "unknown": OutcomeUnknown(detail="?"),
     "gone": NotContacted(detail="no connection"),
 }
-REFUND_WORDS = {"done": DONE, "pending": PENDING, "declined": DECLINED, "absent": ABSENT}
-NO_WORDS = {"silent": OutcomeUnknown(detail="?"), "gone": NotContacted(detail="no connection")}
+REFUND_REPORTS = {"done": DONE, "pending": PENDING, "declined": DECLINED, "absent": ABSENT}
+UNKNOWN_REFUNDS = {
+    "silent": OutcomeUnknown(detail="?"),
+    "gone": NotContacted(detail="no connection"),
+}
 
 
-def _refund_word(request: GatewayRefundRequest, word: str) -> RefundReport | OutcomeUnknown:
+def _refund_report(request: GatewayRefundRequest, word: str) -> RefundReport | OutcomeUnknown:
     if word == "crash":
         raise Crash
-    found = REFUND_WORDS | NO_WORDS
-    known = found[word]
-    if isinstance(known, RefundReport) and known.reference is not None:
-        return replace(known, reference=f"re_{request.refund_id}")
-    return known
+    reports = REFUND_REPORTS | UNKNOWN_REFUNDS
+    report = reports[word]
+    if isinstance(report, RefundReport) and report.reference is not None:
+        return replace(report, reference=f"re_{request.refund_id}")
+    return report
 
 
 def _report(session_id: UUID, kind: str, name: str) -> SessionReport:
@@ -652,53 +685,53 @@ def _report(session_id: UUID, kind: str, name: str) -> SessionReport:
     return declined() if kind == "declined" else SessionReport(state=GatewaySessionState(kind))
 
 
-_wavering = itertools.cycle(("authorising", "open", "silent"))
+_wavering_kinds = itertools.cycle(("authorising", "open", "silent"))
 
 
-def _word(session_id: UUID, word: str) -> SessionReport | OutcomeUnknown:
-    if word == "broken":
-        raise Broken
-    if word == "shared":  # the same capture is reported for every session
+def _session_report(session_id: UUID, kind: str) -> SessionReport | OutcomeUnknown:
+    if kind == "broken":
+        raise AdapterBug
+    if kind == "shared":  # the same capture is reported for every session
         return captured(159000, reference="shared")
-    said = next(_wavering) if word == "wavering" else word
-    return OutcomeUnknown(detail="silent") if said == "silent" else _report(session_id, said, "a")
+    kind = next(_wavering_kinds) if kind == "wavering" else kind
+    return OutcomeUnknown(detail="silent") if kind == "silent" else _report(session_id, kind, "a")
 
 
-class TalkingGateway(FakeGateway):
+class ScriptedGateway(FakeGateway):
     """A fake that can call back before it responds, with a separate name for each session."""
 
-    before_answer: Callable[[UUID], Act] | None = None
-    say_refund: Callable[[Any], RefundReport | OutcomeUnknown]
-    say_inquire_refund: Callable[[Any], RefundReport | OutcomeUnknown]
-    say_inquire: Callable[[UUID], SessionReport | OutcomeUnknown] = staticmethod(
-        lambda one: _word(one, "open")
+    before_response: Callable[[UUID], Action] | None = None
+    report_refund: Callable[[Any], RefundReport | OutcomeUnknown]
+    report_refund_inquiry: Callable[[Any], RefundReport | OutcomeUnknown]
+    report_inquiry: Callable[[UUID], SessionReport | OutcomeUnknown] = staticmethod(
+        lambda session_id: _session_report(session_id, "open")
     )
-    say_close: Callable[[UUID], SessionReport | OutcomeUnknown] = staticmethod(
-        lambda one: _word(one, "closed")
+    report_close: Callable[[UUID], SessionReport | OutcomeUnknown] = staticmethod(
+        lambda session_id: _session_report(session_id, "closed")
     )
 
     async def create_session(
         self, account: Any, request: Any
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
-        if self.before_answer is not None:
-            await self.before_answer(request.session_id)
+        if self.before_response is not None:
+            await self.before_response(request.session_id)
         return await super().create_session(account, request)
 
     async def close_session(self, account: Any, session: Any) -> SessionReport | OutcomeUnknown:
         await super().close_session(account, session)
-        return self.say_close(session.session_id)
+        return self.report_close(session.session_id)
 
     async def inquire(self, account: Any, session: Any) -> SessionReport | OutcomeUnknown:
         await super().inquire(account, session)
-        return self.say_inquire(session.session_id)
+        return self.report_inquiry(session.session_id)
 
     async def refund(self, account: Any, request: Any) -> RefundReport | OutcomeUnknown:
         await super().refund(account, request)
-        return self.say_refund(request)
+        return self.report_refund(request)
 
     async def inquire_refund(self, account: Any, request: Any) -> RefundReport | OutcomeUnknown:
         await super().inquire_refund(account, request)
-        return self.say_inquire_refund(request)
+        return self.report_refund_inquiry(request)
 
 
 async def execute(world: World, *statements: str) -> None:
@@ -713,7 +746,7 @@ def stage(settings: Settings) -> Iterator[type[History]]:
     """A service in a separate event loop, for all histories."""
 
     async def open_world() -> World:
-        gateway = TalkingGateway()
+        gateway = ScriptedGateway()
         world = await make_world(await open_service(settings, {"fake": gateway}), gateway)
         await execute(world, *LOG)
         return world

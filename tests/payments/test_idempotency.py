@@ -54,9 +54,9 @@ async def test_an_expired_key_is_not_found_even_if_it_is_not_pruned(world: World
 async def test_a_key_with_another_request_is_a_conflict(world: World) -> None:
     key = uuid4()
     await world.create(key=key, **SAME)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as error:
         await world.create(key=key, request_hash=b"another request")
-    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    assert error.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
     [row] = await world.rows("SELECT count(*) AS found FROM payment")
     assert row["found"] == 1
 
@@ -79,25 +79,25 @@ async def test_the_same_key_can_be_used_for_a_create_and_a_cancellation(world: W
 async def test_a_key_that_cancelled_a_payment_cannot_cancel_another_payment(world: World) -> None:
     key, first, second = uuid4(), await world.create(), await world.create()
     await _cancel(world, first, key)
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as error:
         await _cancel(world, second, key)
-    assert refused.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
+    assert error.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
     assert await world.status(second) == "PENDING"
 
 
 async def test_a_key_can_be_reused_after_a_refused_cancellation(world: World) -> None:
-    key, selected, other = uuid4(), await world.create(), await world.create()
+    key, selected, pending = uuid4(), await world.create(), await world.create()
     await world.select(selected)
     with pytest.raises(RefusedError, match="PROCESSING"):
         await _cancel(world, selected, key)
-    assert await _cancel(world, other, key)
+    assert await _cancel(world, pending, key)
 
 
 async def test_merchants_have_separate_keys(world: World) -> None:
     key = uuid4()
     first = await world.create(key=key, **SAME)
-    other = await world.add_merchant()
-    second = await world.create(key=key, merchant_id=other.merchant.id, **SAME)
+    other_merchant = await world.add_merchant()
+    second = await world.create(key=key, merchant_id=other_merchant.merchant.id, **SAME)
     assert second.id != first.id
 
 
@@ -106,9 +106,9 @@ async def test_old_keys_are_pruned_in_batches(world: World) -> None:
     for _ in range(3):
         await world.create()
     await world.move_clock(DAY_S + 1)
-    young = uuid4()
-    payment = await world.create(key=young, **SAME)
+    recent_key = uuid4()
+    payment = await world.create(key=recent_key, **SAME)
     assert await idempotency_store.delete_old_keys(database, 2) == 2
     assert await idempotency_store.delete_old_keys(database, 2) == 1
     assert await idempotency_store.delete_old_keys(database, 2) == 0
-    assert await world.create(key=young, **SAME) == payment
+    assert await world.create(key=recent_key, **SAME) == payment

@@ -24,7 +24,7 @@ TABLES = ("payment", "session", "capture", "refund", "money_case", "event", "del
 Start = Callable[[World], Awaitable[tuple[Payment, UUID]]]
 
 
-def words(start: str) -> list[SessionReport]:
+def reports(start: str) -> list[SessionReport]:
     """List all reports; each initial state has separate captures."""
     return [
         *(
@@ -89,11 +89,11 @@ async def _refunded(world: World, amount: str | None) -> tuple[Payment, UUID]:
     return payment, session_id
 
 
-async def _partly(world: World) -> tuple[Payment, UUID]:
+async def _partially_refunded(world: World) -> tuple[Payment, UUID]:
     return await _refunded(world, "590.00")
 
 
-async def _wholly(world: World) -> tuple[Payment, UUID]:
+async def _fully_refunded(world: World) -> tuple[Payment, UUID]:
     return await _refunded(world, None)
 
 
@@ -101,8 +101,8 @@ STARTS: dict[str, Start] = {
     "opening": crash_in_selection,
     "processing": _processing,
     "paid": _paid,
-    "partly": _partly,
-    "wholly": _wholly,
+    "partly": _partially_refunded,
+    "wholly": _fully_refunded,
     "failed": _failed,
     "expired": _expired,
     "cancelled": _cancelled,
@@ -120,7 +120,7 @@ ENDS = {
 
 @pytest.mark.parametrize("start", STARTS)
 async def test_a_repeated_report_takes_effect_once(world: World, start: str) -> None:
-    for number, report in enumerate(words(start)):
+    for number, report in enumerate(reports(start)):
         payment, session_id = await STARTS[start](world)
         await tell(world, session_id, report, name=f"{number}")
         before = await snapshot(world)
@@ -136,30 +136,32 @@ async def test_a_repeated_report_takes_effect_once(world: World, start: str) -> 
 @pytest.mark.parametrize("start", ENDS)
 async def test_reports_do_not_change_an_ended_payment(world: World, start: str) -> None:
     payment, session_id = await STARTS[start](world)
-    before, told = (await world.read(payment)).payment, await world.events(payment)
+    before, events = (await world.read(payment)).payment, await world.events(payment)
     assert before.status == ENDS[start]
-    for report in words(start):
+    for report in reports(start):
         await world.report(payment, session_id, report)
         assert (await world.read(payment)).payment == before
-    assert await world.events(payment) == told
-    assert len(told) == 1
-    money = await world.rows("SELECT 1 FROM capture WHERE NOT credited")
-    assert len(money) == len(await world.cases(payment)) == 4
+    assert await world.events(payment) == events
+    assert len(events) == 1
+    captures = await world.rows("SELECT 1 FROM capture WHERE NOT credited")
+    assert len(captures) == len(await world.cases(payment)) == 4
 
 
 async def test_a_selected_quote_keeps_its_fees_and_taxes_after_they_change(world: World) -> None:
     await world.rows("UPDATE merchant SET tax_manager = 'SERVICE'")
     payment = await world.create(tax_manager="SERVICE")
-    first = await world.select(payment, country="TH")
+    first_selection = await world.select(payment, country="TH")
     async with world.database.transaction() as tx:
         await set_tax_rate(tx, "TH", Decimal("0.07"))
     await world.rows("UPDATE payment_method SET fee_rate = 0.5, fee_mode = 'EXCLUSIVE'")
-    seen = await world.read(payment)
-    assert seen.session is not None
-    assert seen.session.quote == first.session.quote
-    second = await world.select(payment, country="TH")
-    assert second.session.quote.price.estimated_tax == "111.30"
-    assert second.session.quote.price.total_amount == "2496.30"
-    assert (await world.read(payment)).payment.session_id == second.session.id
-    await world.report(payment, second.session.id, captured(159000, reference="old price"))
+    stored = await world.read(payment)
+    assert stored.session is not None
+    assert stored.session.quote == first_selection.session.quote
+    second_selection = await world.select(payment, country="TH")
+    assert second_selection.session.quote.price.estimated_tax == "111.30"
+    assert second_selection.session.quote.price.total_amount == "2496.30"
+    assert (await world.read(payment)).payment.session_id == second_selection.session.id
+    await world.report(
+        payment, second_selection.session.id, captured(159000, reference="old price")
+    )
     assert await world.status(payment) == "FAILED"

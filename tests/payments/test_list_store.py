@@ -37,7 +37,7 @@ _FILTERS = [
         (None, "ann", "nobody"),
     )
 ]
-_PLACES: list[dict[str, Any]] = [
+_POSITIONS: list[dict[str, Any]] = [
     {},
     {"before": (MIDDLE, UUID(int=0))},
     {"created_from": MIDDLE},
@@ -75,18 +75,18 @@ def template(
         yield name
 
 
-async def _fill(world: World, raw: asyncpg.Connection, others: str) -> None:
+async def _fill(world: World, raw: asyncpg.Connection, surroundings: str) -> None:
     one_kind: dict[str, Any] = {"statuses": ("PAID",), "currencies": ("THB",), "payers": ("ann",)}
     await write_payments(world, ROWS, **one_kind)
-    if others != "no other payments":
+    if surroundings != "no other payments":
         await write_payments(world, 200)
-    if others == "among small merchants":
-        other = world.merchant_id + 1
-        await write_payments(world, 3_000, merchant_id=other)
+    if surroundings == "among small merchants":
+        other_merchant_id = world.merchant_id + 1
+        await write_payments(world, 3_000, merchant_id=other_merchant_id)
         await raw.execute(
             "UPDATE payment SET merchant_id = $1 + extract(epoch FROM created_at - $2) * 1000 "
             "WHERE merchant_id = $1",
-            other,
+            other_merchant_id,
             START,
         )
     await raw.execute("VACUUM (ANALYZE) payment")
@@ -97,18 +97,20 @@ async def test_a_list_reads_rows_in_proportion_to_its_page_and_not_to_the_table(
     world: World, raw: asyncpg.Connection, mode: str
 ) -> None:
     await raw.execute(f"SET plan_cache_mode = {mode}")
-    for filters, place in product(_FILTERS, _PLACES):
-        asked = Recorder()
-        wanted = PaymentFilter(merchant_id=world.merchant_id, limit=LIMIT, **filters, **place)
-        await payment_lists.list_payments(asked, wanted)
-        done = await plan(raw, asked)
-        looks = len(wanted.statuses) * len(wanted.currencies)
-        if looks == len(PaymentStatus) * len(CURRENCIES) and wanted.payer_uid is None:
-            looks = 1
+    for filters, position in product(_FILTERS, _POSITIONS):
+        recorder = Recorder()
+        payment_filter = PaymentFilter(
+            merchant_id=world.merchant_id, limit=LIMIT, **filters, **position
+        )
+        await payment_lists.list_payments(recorder, payment_filter)
+        root = await plan(raw, recorder)
+        lookups = len(payment_filter.statuses) * len(payment_filter.currencies)
+        if lookups == len(PaymentStatus) * len(CURRENCIES) and payment_filter.payer_uid is None:
+            lookups = 1
         # If few rows match at all, PostgreSQL may choose a different plan.
-        assert rows_read(done) <= looks * LIMIT + 5 * LIMIT, (filters, place)
+        assert rows_read(root) <= lookups * LIMIT + 5 * LIMIT, (filters, position)
         # An index lookup reads as many pages as its height; each listed row needs two lookups.
-        assert pages_read(done) <= looks * 4 + LIMIT * 10, (filters, place)
+        assert pages_read(root) <= lookups * 4 + LIMIT * 10, (filters, position)
 
 
 @pytest.mark.parametrize("mode", ["force_custom_plan", "force_generic_plan"])
@@ -118,11 +120,11 @@ async def test_counting_recent_payments_of_a_payer_does_not_read_older_payments(
     await raw.execute(f"SET plan_cache_mode = {mode}")
     since = (datetime.now(UTC) - START).total_seconds()
     for payer, window_s in (("ann", 1.0), ("ann", since + 3600), ("nobody", since + 3600)):
-        asked = Recorder()
+        recorder = Recorder()
         await fraud_store.count_payments(
-            asked, world.merchant_id, payer, int(window_s), LIMIT, list(PaymentStatus)
+            recorder, world.merchant_id, payer, int(window_s), LIMIT, list(PaymentStatus)
         )
-        done = await plan(raw, asked)
+        root = await plan(raw, recorder)
         kinds = len(PaymentStatus) * len(CURRENCIES)
-        assert rows_read(done) <= LIMIT * 2, payer
-        assert pages_read(done) <= kinds * 4 + LIMIT, payer
+        assert rows_read(root) <= LIMIT * 2, payer
+        assert pages_read(root) <= kinds * 4 + LIMIT, payer

@@ -30,16 +30,16 @@ PAYERS = ("ann", "bob", "eve")
 async def test_payments_are_listed_newest_first_with_the_same_fields_as_single_reads(
     api: Api,
 ) -> None:
-    created = await create_in_sequence(api, 4)
-    await bring_to(api, created[1], "PAID")
-    await bring_to(api, created[2], "CANCELLED")
+    payments = await create_in_sequence(api, 4)
+    await bring_to(api, payments[1], "PAID")
+    await bring_to(api, payments[2], "CANCELLED")
     answer = await list_payments(api)
     assert answer.status == 200
     assert answer.headers["Content-Type"] == "application/json"
     assert list(answer.json) == ["data"]
-    read = [(await api.get(item.json["id"])).json for item in reversed(created)]
-    assert answer.json["data"] == read
-    assert [item["status"] for item in read] == ["PENDING", "CANCELLED", "PAID", "PENDING"]
+    expected = [(await api.get(item.json["id"])).json for item in reversed(payments)]
+    assert answer.json["data"] == expected
+    assert [item["status"] for item in expected] == ["PENDING", "CANCELLED", "PAID", "PENDING"]
 
 
 async def test_a_merchant_without_payments_has_an_empty_list(api: Api) -> None:
@@ -107,62 +107,62 @@ async def test_every_combination_of_filters_lists_the_matching_payments(api: Api
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(query=_QUERIES)
-    def agreed(query: dict[str, Any]) -> None:
-        wanted = [row.id for row in rows if matches(row, query)]
-        if len(wanted) > 40 * query["limit"]:
+    def check_query(query: dict[str, Any]) -> None:
+        expected = [row.id for row in rows if matches(row, query)]
+        if len(expected) > 40 * query["limit"]:
             query["limit"] = 20  # because small pages take long
-        found = asyncio.run_coroutine_threadsafe(pages(api, **query), loop).result(60)
-        assert [item for page in found for item in page] == wanted
-        assert all(len(page) == query["limit"] for page in found[:-1])
+        listed_pages = asyncio.run_coroutine_threadsafe(pages(api, **query), loop).result(60)
+        assert [item for page in listed_pages for item in page] == expected
+        assert all(len(page) == query["limit"] for page in listed_pages[:-1])
 
-    await asyncio.to_thread(agreed)
+    await asyncio.to_thread(check_query)
 
 
 async def test_pages_have_no_gaps_or_duplicates_while_payments_are_created_and_change(
     api: Api,
 ) -> None:
-    created = await create_in_sequence(api, 40)
-    seen: list[str] = []
+    payments = await create_in_sequence(api, 40)
+    listed_ids: list[str] = []
     cursor: dict[str, object] = {}
     for number in range(100):
         answer = await list_payments(api, limit=3, **cursor)
-        seen += [entry["id"] for entry in answer.json["data"]]
+        listed_ids += [entry["id"] for entry in answer.json["data"]]
         if "next_cursor" not in answer.json:
             break
         cursor = {"cursor": answer.json["next_cursor"]}
         await api.create()
-        for item in (created[number], created[-1 - number]):  # an unlisted and a listed payment
+        for item in (payments[number], payments[-1 - number]):  # an unlisted and a listed payment
             await cancel(api, item)
-    assert seen == [entry.json["id"] for entry in reversed(created)]
+    assert listed_ids == [entry.json["id"] for entry in reversed(payments)]
 
 
 async def test_pages_of_a_status_list_payments_that_keep_the_status_exactly_once(api: Api) -> None:
-    created = await create_in_sequence(api, 30)
-    leaving = created[::5]
-    seen: list[str] = []
+    payments = await create_in_sequence(api, 30)
+    leaving = payments[::5]
+    listed_ids: list[str] = []
     cursor: dict[str, object] = {}
     for number in range(100):
         answer = await list_payments(api, limit=4, status="PENDING", **cursor)
         assert {item["status"] for item in answer.json["data"]} <= {"PENDING"}
-        seen += [item["id"] for item in answer.json["data"]]
+        listed_ids += [item["id"] for item in answer.json["data"]]
         if "next_cursor" not in answer.json:
             break
         cursor = {"cursor": answer.json["next_cursor"]}
         if number < len(leaving):
             await cancel(api, leaving[number])
         await api.create()
-    assert len(seen) == len(set(seen))
-    staying = [item.json["id"] for item in reversed(created) if item not in leaving]
-    assert [item for item in seen if item in staying] == staying
+    assert len(listed_ids) == len(set(listed_ids))
+    staying = [item.json["id"] for item in reversed(payments) if item not in leaving]
+    assert [item for item in listed_ids if item in staying] == staying
 
 
 async def test_listing_elapsed_payments_expires_them_with_an_event(api: Api) -> None:
-    created = [await api.create(expires_in=60) for _ in range(5)]
+    payments = [await api.create(expires_in=60) for _ in range(5)]
     await api.world.move_clock(61)
     answer = await list_payments(api)
     assert [entry["status"] for entry in answer.json["data"]] == ["EXPIRED"] * 5
     assert all("expired_at" in entry and "expires_at" not in entry for entry in answer.json["data"])
-    for item in created:
+    for item in payments:
         assert await api.world.events(await payment_of(api, item)) == ["payment.expired"]
 
 
@@ -188,33 +188,37 @@ async def test_elapsed_payments_are_not_listed_as_pending_even_if_there_are_many
         START + timedelta(hours=1),  # newer than the pending payments
         [ids.parse_id(ids.PAYMENT, item) for item in live],
     )
-    found = await pages(api, status="PENDING", limit=10)
-    assert [item for page in found for item in page] == live
+    listed_pages = await pages(api, status="PENDING", limit=10)
+    assert [item for page in listed_pages for item in page] == live
     rows = await api.world.rows("SELECT count(*) AS n, count(DISTINCT payment_id) AS d FROM event")
     expired = [row for row in await read_payments(api) if row.status == "EXPIRED"]
     assert rows[0]["n"] == rows[0]["d"] == len(expired) >= 50
 
 
 async def test_a_list_does_not_contain_payments_of_other_merchants(api: Api) -> None:
-    other = await api.world.add_merchant()
-    mine = await api.create()
-    assert (await list_payments(api, key=other.api_key)).json == {"data": []}
-    assert await pages(api) == [[mine.json["id"]]]
+    other_merchant = await api.world.add_merchant()
+    payment = await api.create()
+    assert (await list_payments(api, key=other_merchant.api_key)).json == {"data": []}
+    assert await pages(api) == [[payment.json["id"]]]
     assert refusal(await list_payments(api, key="sk_live_nobody")) == (401, "UNAUTHORIZED")
 
 
 async def test_a_cursor_is_only_a_position_and_grants_no_access(api: Api) -> None:
     """A cursor of another merchant or filter is a position in the caller's own list."""
-    other = await api.world.add_merchant()
+    other_merchant = await api.world.add_merchant()
     await write_payments(api.world, 30)
-    mine = [row.id for row in await read_payments(api)]
+    payment_ids = [row.id for row in await read_payments(api)]
     cursor = (await list_payments(api, limit=10)).json["next_cursor"]
-    assert (await list_payments(api, key=other.api_key, cursor=cursor)).json == {"data": []}
+    assert (await list_payments(api, key=other_merchant.api_key, cursor=cursor)).json == {
+        "data": []
+    }
     filtered = await list_payments(api, status="PAID", cursor=cursor, limit=100)
-    wanted = [
-        row.id for row in await read_payments(api) if row.status == "PAID" and row.id in mine[10:]
+    expected = [
+        row.id
+        for row in await read_payments(api)
+        if row.status == "PAID" and row.id in payment_ids[10:]
     ]
-    assert [item["id"] for item in filtered.json["data"]] == wanted
+    assert [item["id"] for item in filtered.json["data"]] == expected
 
 
 async def test_a_list_starts_at_the_older_of_its_cursor_and_created_to(api: Api) -> None:

@@ -19,8 +19,8 @@ from tests.support.world import Api
 
 
 def cursor_of(moment: int, payment_id: UUID | None = None) -> str:
-    after = (payment_id or UUID(int=0)).bytes
-    return base64.urlsafe_b64encode(moment.to_bytes(8, "big") + after).decode()
+    id_bytes = (payment_id or UUID(int=0)).bytes
+    return base64.urlsafe_b64encode(moment.to_bytes(8, "big") + id_bytes).decode()
 
 
 @pytest.mark.parametrize("moment", [0, 1, 10**15, 2**57])
@@ -94,8 +94,8 @@ async def test_an_unknown_currency_is_refused_as_an_invalid_currency(api: Api, c
 
 
 async def test_unknown_parameters_are_ignored(api: Api) -> None:
-    created = await api.create()
-    assert await pages(api, page=3, sort="asc", merchant_id=17) == [[created.json["id"]]]
+    payment = await api.create()
+    assert await pages(api, page=3, sort="asc", merchant_id=17) == [[payment.json["id"]]]
 
 
 @pytest.mark.parametrize(
@@ -127,9 +127,9 @@ async def test_a_time_can_have_any_offset_and_an_unescaped_plus(api: Api, same: 
 
 
 async def test_the_first_and_the_last_representable_time_are_valid(api: Api) -> None:
-    created = await api.create()
+    payment = await api.create()
     first, last = "0001-01-01T00:00:00Z", "9999-12-31T23:59:59.999999Z"
-    assert await pages(api, created_from=first, created_to=last) == [[created.json["id"]]]
+    assert await pages(api, created_from=first, created_to=last) == [[payment.json["id"]]]
     assert await pages(api, created_from=last) == await pages(api, created_to=first) == [[]]
     for late in ("9999-12-31T23:59:59.9999999Z", "9999-12-31T23:59:59-00:01"):
         assert await pages(api, created_from=late) == [[]]
@@ -137,9 +137,9 @@ async def test_the_first_and_the_last_representable_time_are_valid(api: Api) -> 
 
 
 async def test_a_leap_second_at_the_end_of_a_utc_day_is_valid(api: Api) -> None:
-    created = await api.create()
+    payment = await api.create()
     for leap in ("1998-12-31T23:59:60Z", "1999-01-01T06:59:60.5+0700"):
-        assert await pages(api, created_from=leap) == [[created.json["id"]]]
+        assert await pages(api, created_from=leap) == [[payment.json["id"]]]
         assert await pages(api, created_to=leap) == [[]]
 
 
@@ -158,9 +158,9 @@ _QUERY = st.lists(_PAIRS, max_size=5).map(
 async def test_random_queries_do_not_cause_server_errors(api: Api) -> None:
     await write_payments(api.world, 30)
     loop = asyncio.get_running_loop()
-    seen: set[int] = set()
+    statuses: set[int] = set()
 
-    async def ask(query: str) -> int:
+    async def send_query(query: str) -> int:
         head = f"GET /v1/payments?{query} HTTP/1.1\r\nHost: pay.test\r\nConnection: close\r\n"
         key = f"Authorization: Bearer {api.world.api_key}\r\n\r\n"
         answer = await exchange(api.base, (head + key).encode())
@@ -174,11 +174,11 @@ async def test_random_queries_do_not_cause_server_errors(api: Api) -> None:
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(query=_QUERY | _RAW)
-    def answered(query: str) -> None:
+    def check_query(query: str) -> None:
         # Hypothesis runs in a thread, and the service in this loop.
-        status = asyncio.run_coroutine_threadsafe(ask(query), loop).result(20)
-        seen.add(status)
+        status = asyncio.run_coroutine_threadsafe(send_query(query), loop).result(20)
+        statuses.add(status)
         assert status in {200, 400}, query
 
-    await asyncio.to_thread(answered)
-    assert seen == {200, 400}
+    await asyncio.to_thread(check_query)
+    assert statuses == {200, 400}

@@ -60,29 +60,29 @@ def test_every_trigger_in_every_status_has_the_specified_effect(
 ) -> None:
     expected = EXPECTED.get((status.value, trigger.value))
     if expected is None:
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RefusedError) as error:
             find_transition(status, trigger)
-        assert refused.value.code is ErrorCode.INVALID_TRANSITION
-        assert status.value in refused.value.message
+        assert error.value.code is ErrorCode.INVALID_TRANSITION
+        assert status.value in error.value.message
         return
-    arrow = find_transition(status, trigger)
-    assert (arrow.new_status.value, arrow.event and arrow.event.value) == expected
+    transition = find_transition(status, trigger)
+    assert (transition.new_status.value, transition.event and transition.event.value) == expected
 
 
 def test_a_pending_payment_cannot_become_paid_or_failed_directly() -> None:
-    reached = {
-        arrow.new_status
-        for (status, _), arrow in TRANSITIONS.items()
+    next_statuses = {
+        transition.new_status
+        for (status, _), transition in TRANSITIONS.items()
         if status is PaymentStatus.PENDING
     }
-    assert not reached & {PaymentStatus.PAID, PaymentStatus.FAILED}
+    assert not next_statuses & {PaymentStatus.PAID, PaymentStatus.FAILED}
 
 
 def test_only_transitions_from_open_to_terminal_statuses_have_an_event() -> None:
-    for (status, _), arrow in TRANSITIONS.items():
-        if arrow.event is not None:
+    for (status, _), transition in TRANSITIONS.items():
+        if transition.event is not None:
             assert status in OPEN
-            assert arrow.new_status in TERMINAL
+            assert transition.new_status in TERMINAL
 
 
 @pytest.mark.parametrize("status", PaymentStatus)
@@ -95,7 +95,7 @@ def test_only_an_open_payment_elapses_exactly_at_its_expiry_time(status: Payment
 
 
 @pytest.mark.parametrize(
-    ("kind", "own"),
+    ("kind", "specific"),
     [
         ("payment.completed", ["receipt_id", "provider", "paid_at"]),
         ("payment.failed", ["failure_reason", "failed_at"]),
@@ -103,9 +103,9 @@ def test_only_an_open_payment_elapses_exactly_at_its_expiry_time(status: Payment
         ("payment.cancelled", ["cancelled_at"]),
     ],
 )
-def test_an_event_has_exactly_the_fields_of_section_6_1(kind: str, own: list[str]) -> None:
+def test_an_event_has_exactly_the_fields_of_section_6_1(kind: str, specific: list[str]) -> None:
     common = ["id", "status", "currency", "amount", "payer_uid"]
-    assert list(list_event_payload_fields(EventType(kind))) == [*common, *own, "metadata"]
+    assert list(list_event_payload_fields(EventType(kind))) == [*common, *specific, "metadata"]
 
 
 def test_the_event_types_and_failure_reasons_match_section_6_3() -> None:

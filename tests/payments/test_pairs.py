@@ -51,7 +51,7 @@ TOTAL_MINOR = 159000
 
 
 @dataclass(frozen=True)
-class Manners:
+class Behaviour:
     """The behaviour of a gateway, as far as it affects the payment lifecycle."""
 
     attempts: bool = False  # the buyer can try again after a decline
@@ -60,32 +60,32 @@ class Manners:
 
 
 #: The behaviour of every installed adapter.
-MANNERS = {
-    "simulator": Manners(),
-    "stripe": Manners(attempts=True),
-    "ecpay": Manners(closes=False),
-    "2c2p": Manners(closes=False),
-    "gateway_contract": Manners(closes=False, calls_back=False),
-    "onchain": Manners(closes=False, calls_back=False),
+BEHAVIOURS = {
+    "simulator": Behaviour(),
+    "stripe": Behaviour(attempts=True),
+    "ecpay": Behaviour(closes=False),
+    "2c2p": Behaviour(closes=False),
+    "gateway_contract": Behaviour(closes=False, calls_back=False),
+    "onchain": Behaviour(closes=False, calls_back=False),
 }
 
 
-class Stand(FakeGateway):
+class ImitatedGateway(FakeGateway):
     """A gateway that records its sessions and imitates an adapter's behaviour."""
 
     def __init__(self, provider: str, capabilities: GatewayCapabilities) -> None:
         super().__init__()
         self.provider = provider
         self.capabilities = replace(capabilities, credentials=frozenset({"signing_secret"}))
-        self.manners = MANNERS[provider]
-        self.said: dict[UUID, SessionReport] = {}
+        self.behaviour = BEHAVIOURS[provider]
+        self.reports: dict[UUID, SessionReport] = {}
         self.crashes = False
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest
     ) -> SessionCreated | SessionRejected | OutcomeUnknown:
         answer = await super().create_session(account, request)
-        self.said[request.session_id] = SessionReport(state=GatewaySessionState.OPEN)
+        self.reports[request.session_id] = SessionReport(state=GatewaySessionState.OPEN)
         if self.crashes:
             raise Crash
         return answer
@@ -94,27 +94,32 @@ class Stand(FakeGateway):
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         await super().inquire(account, session)
-        return self.said[session.session_id]
+        return self.reports[session.session_id]
 
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionReport | OutcomeUnknown:
         await super().close_session(account, session)
-        if self.manners.closes and self.said[session.session_id].state is GatewaySessionState.OPEN:
-            self.said[session.session_id] = SessionReport(state=GatewaySessionState.CLOSED)
-        return self.said[session.session_id]
+        if (
+            self.behaviour.closes
+            and self.reports[session.session_id].state is GatewaySessionState.OPEN
+        ):
+            self.reports[session.session_id] = SessionReport(state=GatewaySessionState.CLOSED)
+        return self.reports[session.session_id]
 
-    def take_money(self, session_id: UUID) -> SessionReport:
+    def pay(self, session_id: UUID) -> SessionReport:
         """Let the buyer pay, regardless of the session's state in our database."""
         capture = Capture(reference=f"cap-{uuid4()}", amount_minor=TOTAL_MINOR, currency="TWD")
-        self.said[session_id] = SessionReport(state=GatewaySessionState.CAPTURED, capture=capture)
-        return self.said[session_id]
+        self.reports[session_id] = SessionReport(
+            state=GatewaySessionState.CAPTURED, capture=capture
+        )
+        return self.reports[session_id]
 
-    def give_up(self) -> None:
+    def close_open_sessions(self) -> None:
         """Report that all open sessions can no longer be paid."""
-        for session_id, report in self.said.items():
+        for session_id, report in self.reports.items():
             if report.state is GatewaySessionState.OPEN:
-                self.said[session_id] = SessionReport(state=GatewaySessionState.CLOSED)
+                self.reports[session_id] = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 class Crash(BaseException):
@@ -125,7 +130,7 @@ class Crash(BaseException):
 class Side:
     """A gateway of a pair: its account, and the merchant's method there."""
 
-    stand: Stand
+    gateway: ImitatedGateway
     account_id: int
     method_id: int
 
@@ -137,30 +142,30 @@ class Pair:
     world: World
     first: Side
     second: Side
-    moved_s: float = 0.0
+    clock_s: float = 0.0
     sessions: dict[int, UUID] = field(default_factory=dict)  # by account
 
-    async def begin(self) -> Payment:
-        await self.world.move_clock(self.moved_s)
+    async def create_payment(self) -> Payment:
+        await self.world.move_clock(self.clock_s)
         return await self.world.create(
             currency="TWD", amount=Decimal("1590.00"), amount_text="1590.00"
         )
 
     async def select(self, payment: Payment, side: Side) -> None:
-        chosen = await self.world.select(payment, side.method_id, country="TW")
-        self.sessions[side.account_id] = chosen.session.id
+        selection = await self.world.select(payment, side.method_id, country="TW")
+        self.sessions[side.account_id] = selection.session.id
 
-    async def changed(self) -> Payment:
+    async def create_switched(self) -> Payment:
         """Return a payment whose buyer has switched from the first gateway to the second."""
-        payment = await self.begin()
+        payment = await self.create_payment()
         await self.select(payment, self.first)
         await self.select(payment, self.second)
         return payment
 
-    async def hear(self, side: Side, report: SessionReport) -> None:
+    async def report(self, side: Side, report: SessionReport) -> None:
         """Let a gateway call back, or the janitor inquire if the gateway sends no callbacks."""
         session_id, service = self.sessions[side.account_id], self.world.service
-        if side.stand.manners.calls_back:
+        if side.gateway.behaviour.calls_back:
             callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)
             await service.callback_receiver.receive(side.account_id, callback, b"")
         else:
@@ -173,33 +178,33 @@ class Pair:
 
     async def succeed(self, side: Side) -> None:
         """Let the buyer pay there, and report it twice."""
-        report = side.stand.take_money(self.sessions[side.account_id])
+        report = side.gateway.pay(self.sessions[side.account_id])
         for _ in range(2):
-            await self.hear(side, report)
+            await self.report(side, report)
 
     async def expire(self) -> None:
         """Let the deadline pass, even for gateways that cannot close sessions."""
-        self.moved_s += TTL_S
-        await self.world.move_clock(self.moved_s)
+        self.clock_s += TTL_S
+        await self.world.move_clock(self.clock_s)
         await sweep(self.world)
         await ask_all(self.world)
         for side in (self.first, self.second):
-            side.stand.give_up()
-        self.moved_s += 60
-        await self.world.move_clock(self.moved_s)
+            side.gateway.close_open_sessions()
+        self.clock_s += 60
+        await self.world.move_clock(self.clock_s)
         await ask_all(self.world)
         await sweep(self.world)
 
-    async def ends(self, payment: Payment, status: str, *kinds: str) -> None:
+    async def check_end(self, payment: Payment, status: str, *kinds: str) -> None:
         """Check that a payment has ended with an event, its cases and a refund of each surplus."""
         names = {"PAID": "completed", "FAILED": "failed", "EXPIRED": "expired"}
-        told = [f"payment.{names.get(status, 'cancelled')}"]
+        events = [f"payment.{names.get(status, 'cancelled')}"]
         assert await self.world.status(payment) == status
-        assert await self.world.events(payment) == told
+        assert await self.world.events(payment) == events
         assert sorted(await self.world.cases(payment)) == sorted(kinds)
-        await self.gives_back(payment, len(kinds))
+        await self.check_refunds(payment, len(kinds))
 
-    async def gives_back(self, payment: Payment, count: int) -> None:
+    async def check_refunds(self, payment: Payment, count: int) -> None:
         while await work(self.world):
             pass
         rows = await self.world.rows(
@@ -211,16 +216,16 @@ class Pair:
         assert len(surplus) == count
         assert len(rows) - count <= 1, "two captures paid the payment"
         for row in rows:
-            given = 0 if row["credited"] else row["amount_minor"]
-            assert (row["refunded_minor"], row["reserved_minor"]) == (given, 0)
+            refunded = 0 if row["credited"] else row["amount_minor"]
+            assert (row["refunded_minor"], row["reserved_minor"]) == (refunded, 0)
             assert row["status"] == (None if row["credited"] else "REFUNDED")
-        asked = [
+        references = [
             refund.capture.reference
-            for stand in {self.first.stand, self.second.stand}
-            for refund in stand.refunds
+            for gateway in {self.first.gateway, self.second.gateway}
+            for refund in gateway.refunds
             if refund.session and refund.session.session_id in self.sessions.values()
         ]
-        assert len(asked) == len(set(asked)), "a capture was refunded twice"
+        assert len(references) == len(set(references)), "a capture was refunded twice"
 
 
 @dataclass
@@ -234,27 +239,27 @@ class Stage:
         """Return a pair for each gateway to which the buyer can switch, including this gateway."""
         return [
             Pair(self.world, self.sides[first][0], self.sides[second][second == first])
-            for second in MANNERS
+            for second in BEHAVIOURS
         ]
 
 
-async def add_side(world: World, stand: Stand) -> Side:
+async def add_side(world: World, gateway: ImitatedGateway) -> Side:
     account = AddAccount(
-        provider=stand.provider,
-        base_url=f"http://{stand.provider.replace('_', '-')}.test",
+        provider=gateway.provider,
+        base_url=f"http://{gateway.provider.replace('_', '-')}.test",
         credentials={"signing_secret": "secret"},
     )
     account_id = (await world.perform(account)).id
     async with world.database.transaction() as tx:
-        method = method_store.NewPaymentMethod(
-            kind="redirect", label=stand.provider, currencies=("TWD",)
+        payment_method = method_store.NewPaymentMethod(
+            kind="redirect", label=gateway.provider, currencies=("TWD",)
         )
-        method_id = await method_store.add(tx, world.merchant_id, account_id, method, 0)
-        return Side(stand, account_id, method_id)
+        method_id = await method_store.add(tx, world.merchant_id, account_id, payment_method, 0)
+        return Side(gateway, account_id, method_id)
 
 
 @pytest.fixture
-async def wired(settings: Settings) -> AsyncIterator[Service]:
+async def installed_service(settings: Settings) -> AsyncIterator[Service]:
     """The service with its real adapters."""
     service = await open_service(settings)
     yield service
@@ -262,31 +267,40 @@ async def wired(settings: Settings) -> AsyncIterator[Service]:
 
 
 @pytest.fixture
-async def stage(settings: Settings, wired: Service) -> AsyncIterator[Stage]:
-    stands = {}
-    for provider in sorted(MANNERS):
-        adapter = wired.accounts.gateway(provider)
+async def stage(settings: Settings, installed_service: Service) -> AsyncIterator[Stage]:
+    gateways = {}
+    for provider in sorted(BEHAVIOURS):
+        adapter = installed_service.accounts.gateway(provider)
         assert adapter is not None
-        stands[provider] = Stand(provider, adapter.capabilities)
-    service = await open_service(settings, {"fake": FakeGateway(), **stands})
+        gateways[provider] = ImitatedGateway(provider, adapter.capabilities)
+    service = await open_service(settings, {"fake": FakeGateway(), **gateways})
     world = await make_world(service, FakeGateway())
     await auto_refund(world, on=True)
     sides = {}
-    for provider, stand in stands.items():
-        sides[provider] = (await add_side(world, stand), await add_side(world, stand))
+    for provider, gateway in gateways.items():
+        sides[provider] = (await add_side(world, gateway), await add_side(world, gateway))
     yield Stage(world, sides)
     await service.close()
 
 
-FROM = pytest.mark.parametrize("first", MANNERS)
+FROM = pytest.mark.parametrize("first", BEHAVIOURS)
 
 
-async def test_the_behaviour_of_every_installed_adapter_is_described(wired: Service) -> None:
-    declared = {name: wired.accounts.capabilities(name) for name in wired.accounts.providers}
-    live = {name: can for name, can in declared.items() if can and not can.test_only}
-    assert live.keys() == MANNERS.keys()
-    for can in live.values():
-        assert can.refunds is not RefundSupport.NONE
+async def test_the_behaviour_of_every_installed_adapter_is_described(
+    installed_service: Service,
+) -> None:
+    declared = {
+        name: installed_service.accounts.capabilities(name)
+        for name in installed_service.accounts.providers
+    }
+    live = {
+        name: capabilities
+        for name, capabilities in declared.items()
+        if capabilities and not capabilities.test_only
+    }
+    assert live.keys() == BEHAVIOURS.keys()
+    for capabilities in live.values():
+        assert capabilities.refunds is not RefundSupport.NONE
 
 
 @FROM
@@ -294,14 +308,14 @@ async def test_a_switch_is_refused_if_an_inquiry_finds_a_payment_at_the_first_ga
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.begin()
+        payment = await pair.create_payment()
         await pair.select(payment, pair.first)
         # The gateway does not report the payment.
-        pair.first.stand.take_money(pair.sessions[pair.first.account_id])
-        with pytest.raises(RefusedError, match="payment has been received") as refused:
+        pair.first.gateway.pay(pair.sessions[pair.first.account_id])
+        with pytest.raises(RefusedError, match="payment has been received") as error:
             await pair.select(payment, pair.second)
-        assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
-        await pair.ends(payment, "PAID")
+        assert error.value.code is ErrorCode.INVALID_CHECKOUT_STATE
+        await pair.check_end(payment, "PAID")
 
 
 @FROM
@@ -309,13 +323,13 @@ async def test_a_switch_is_refused_after_the_first_gateway_reported_a_payment(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.begin()
+        payment = await pair.create_payment()
         await pair.select(payment, pair.first)
         await pair.succeed(pair.first)
-        with pytest.raises(RefusedError) as refused:
+        with pytest.raises(RefusedError) as error:
             await pair.select(payment, pair.second)
-        assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
-        await pair.ends(payment, "PAID")
+        assert error.value.code is ErrorCode.INVALID_CHECKOUT_STATE
+        await pair.check_end(payment, "PAID")
 
 
 @FROM
@@ -323,14 +337,16 @@ async def test_a_switch_is_refused_while_the_first_gateway_is_authorising(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.begin()
+        payment = await pair.create_payment()
         await pair.select(payment, pair.first)
         session_id = pair.sessions[pair.first.account_id]
-        pair.first.stand.said[session_id] = SessionReport(state=GatewaySessionState.AUTHORISING)
+        pair.first.gateway.reports[session_id] = SessionReport(
+            state=GatewaySessionState.AUTHORISING
+        )
         with pytest.raises(RefusedError, match="in progress"):
             await pair.select(payment, pair.second)
         await pair.succeed(pair.first)
-        await pair.ends(payment, "PAID")
+        await pair.check_end(payment, "PAID")
 
 
 @FROM
@@ -338,15 +354,15 @@ async def test_a_capture_at_the_abandoned_gateway_before_the_payment_is_refunded
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.changed()
+        payment = await pair.create_switched()
         await pair.succeed(pair.first)
         assert await stage.world.status(payment) == "PROCESSING"
         assert await stage.world.events(payment) == []
-        seen = (await stage.world.read(payment)).session
-        assert seen is not None
-        assert seen.quote.account_id == pair.second.account_id
+        session = (await stage.world.read(payment)).session
+        assert session is not None
+        assert session.quote.account_id == pair.second.account_id
         await pair.succeed(pair.second)
-        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+        await pair.check_end(payment, "PAID", "ORPHAN_CAPTURE")
 
 
 @FROM
@@ -354,12 +370,12 @@ async def test_a_capture_at_the_abandoned_gateway_after_the_payment_is_refunded(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.changed()
+        payment = await pair.create_switched()
         await pair.succeed(pair.second)
-        before = (await stage.world.read(payment)).payment
+        stored = (await stage.world.read(payment)).payment
         await pair.succeed(pair.first)
-        assert (await stage.world.read(payment)).payment == before
-        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+        assert (await stage.world.read(payment)).payment == stored
+        await pair.check_end(payment, "PAID", "ORPHAN_CAPTURE")
 
 
 @FROM
@@ -367,19 +383,19 @@ async def test_concurrent_captures_at_both_gateways_pay_with_the_current_session
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.changed()
-        told = []
+        payment = await pair.create_switched()
+        reports = []
         for side in (pair.first, pair.second):
-            report = side.stand.take_money(pair.sessions[side.account_id])
-            told.append((side, report))
+            report = side.gateway.pay(pair.sessions[side.account_id])
+            reports.append((side, report))
         async with hold_transaction(
-            stage.world, lambda tx, one=payment: payment_store.lock(tx, [one.id])
+            stage.world, lambda tx, locked=payment: payment_store.lock(tx, [locked.id])
         ) as holder:
-            both = [asyncio.create_task(pair.hear(side, report)) for side, report in told]
-            await wait_until_blocked(stage.world, *both)
+            tasks = [asyncio.create_task(pair.report(side, report)) for side, report in reports]
+            await wait_until_blocked(stage.world, *tasks)
             await holder.commit()
-            await asyncio.gather(*both)
-        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+            await asyncio.gather(*tasks)
+        await pair.check_end(payment, "PAID", "ORPHAN_CAPTURE")
 
 
 @FROM
@@ -388,70 +404,70 @@ async def test_a_capture_concurrent_with_a_switch_pays_or_is_refunded(
 ) -> None:
     """If the capture is first, the switch is refused; otherwise the capture opens a case."""
     for pair in stage.pairs(first):
-        payment = await pair.begin()
+        payment = await pair.create_payment()
         await pair.select(payment, pair.first)
         side = pair.first
         async with hold_transaction(
-            stage.world, lambda tx, one=payment: payment_store.lock(tx, [one.id])
+            stage.world, lambda tx, locked=payment: payment_store.lock(tx, [locked.id])
         ) as holder:
-            change = asyncio.create_task(pair.select(payment, pair.second))
-            await wait_until_blocked(stage.world, change)
-            report = side.stand.take_money(pair.sessions[side.account_id])
-            money = asyncio.create_task(pair.hear(side, report))
-            await wait_until_blocked(stage.world, change, money)
+            switch = asyncio.create_task(pair.select(payment, pair.second))
+            await wait_until_blocked(stage.world, switch)
+            report = side.gateway.pay(pair.sessions[side.account_id])
+            capture = asyncio.create_task(pair.report(side, report))
+            await wait_until_blocked(stage.world, switch, capture)
             await holder.commit()
-            done = await asyncio.gather(change, money, return_exceptions=True)
-        if isinstance(done[0], RefusedError):
-            await pair.ends(payment, "PAID")
+            results = await asyncio.gather(switch, capture, return_exceptions=True)
+        if isinstance(results[0], RefusedError):
+            await pair.check_end(payment, "PAID")
             continue
-        assert done == [None, None]
+        assert results == [None, None]
         status = await stage.world.status(payment)
         if status == "PAID":  # the capture was settled between the two transactions of the switch
-            await pair.ends(payment, "PAID")
+            await pair.check_end(payment, "PAID")
             continue
         await pair.succeed(pair.second)
-        await pair.ends(payment, "PAID", "ORPHAN_CAPTURE")
+        await pair.check_end(payment, "PAID", "ORPHAN_CAPTURE")
 
 
 @FROM
 async def test_captures_after_the_expiry_are_refunded(stage: Stage, first: str) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.changed()
+        payment = await pair.create_switched()
         await pair.expire()
-        await pair.ends(payment, "EXPIRED")
+        await pair.check_end(payment, "EXPIRED")
         await pair.succeed(pair.first)
-        await pair.ends(payment, "EXPIRED", "ORPHAN_CAPTURE")
+        await pair.check_end(payment, "EXPIRED", "ORPHAN_CAPTURE")
         await pair.succeed(pair.second)
-        await pair.ends(payment, "EXPIRED", "ORPHAN_CAPTURE", "LATE_PAYMENT")
+        await pair.check_end(payment, "EXPIRED", "ORPHAN_CAPTURE", "LATE_PAYMENT")
 
 
 @FROM
 async def test_captures_after_the_cancellation_are_refunded(stage: Stage, first: str) -> None:
     """Both selections crashed before the gateway response, so the payment was still PENDING."""
     for pair in stage.pairs(first):
-        payment = await pair.begin()
+        payment = await pair.create_payment()
         for side in (pair.first, pair.second):
             await _crash_in_selection(pair, payment, side)
         async with stage.world.database.transaction() as tx:
             await cancel_by_merchant(tx, payment, None)
         await pair.succeed(pair.second)
         await pair.succeed(pair.first)
-        await pair.ends(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")
+        await pair.check_end(payment, "CANCELLED", "LATE_PAYMENT", "ORPHAN_CAPTURE")
 
 
 async def _crash_in_selection(pair: Pair, payment: Payment, side: Side) -> None:
-    side.stand.crashes = True
+    side.gateway.crashes = True
     with pytest.raises(Crash):
         await pair.select(payment, side)
-    side.stand.crashes = False
+    side.gateway.crashes = False
     [row] = await pair.world.rows(
         "SELECT id FROM session WHERE payment_id = $1 AND account_id = $2",
         *(payment.id, side.account_id),
     )
     pair.sessions[side.account_id] = row["id"]
     if side is pair.first:  # so that the buyer can select again
-        pair.moved_s += 31
-        await pair.world.move_clock(pair.moved_s)
+        pair.clock_s += 31
+        await pair.world.move_clock(pair.clock_s)
         await ask_all(pair.world)
 
 
@@ -460,19 +476,19 @@ async def test_reports_without_a_capture_of_the_abandoned_gateway_have_no_effect
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
-        payment = await pair.changed()
-        before = (await stage.world.read(payment)).payment
-        words = [SessionReport(state=GatewaySessionState.ATTEMPTED)] * 4
-        words += [
+        payment = await pair.create_switched()
+        stored = (await stage.world.read(payment)).payment
+        reports = [SessionReport(state=GatewaySessionState.ATTEMPTED)] * 4
+        reports += [
             SessionReport(state=state) for state in GatewaySessionState if state.value != "captured"
         ]
-        words += [SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.UNKNOWN)]
-        for word in words:
-            await pair.hear(pair.first, word)
-            assert (await stage.world.read(payment)).payment == before
+        reports += [SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.UNKNOWN)]
+        for report in reports:
+            await pair.report(pair.first, report)
+            assert (await stage.world.read(payment)).payment == stored
         assert await stage.world.events(payment) == []
         await pair.succeed(pair.second)
-        await pair.ends(payment, "PAID")
+        await pair.check_end(payment, "PAID")
 
 
 @FROM
@@ -481,22 +497,22 @@ async def test_a_payment_fails_after_a_decline_or_three_declined_attempts(
 ) -> None:
     side = stage.sides[first][0]
     pair = Pair(stage.world, side, side)
-    payment = await pair.begin()
+    payment = await pair.create_payment()
     await pair.select(payment, side)
-    if not side.stand.manners.attempts:
-        await pair.hear(
+    if not side.gateway.behaviour.attempts:
+        await pair.report(
             side, SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.DECLINED)
         )
     else:
         for number in range(3):
             assert await stage.world.status(payment) == "PROCESSING", number
-            await pair.hear(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
+            await pair.report(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
         assert (await stage.world.session(pair.sessions[side.account_id]))["life"] == "closing"
         await ask_all(stage.world)
-    seen = (await stage.world.read(payment)).payment
-    assert (seen.status, seen.failure_reason) == ("FAILED", "DECLINED")
+    stored = (await stage.world.read(payment)).payment
+    assert (stored.status, stored.failure_reason) == ("FAILED", "DECLINED")
     await pair.succeed(side)
-    await pair.ends(payment, "FAILED", "LATE_PAYMENT")
+    await pair.check_end(payment, "FAILED", "LATE_PAYMENT")
 
 
 async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_payment(
@@ -504,22 +520,22 @@ async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_paymen
 ) -> None:
     side = stage.sides["stripe"][0]
     pair = Pair(stage.world, side, side)
-    payment = await pair.begin()
+    payment = await pair.create_payment()
     await pair.select(payment, side)
     for _ in range(3):
-        await pair.hear(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
-    side.stand.take_money(pair.sessions[side.account_id])
+        await pair.report(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
+    side.gateway.pay(pair.sessions[side.account_id])
     await ask_all(stage.world)  # the close request finds the capture
-    await pair.ends(payment, "PAID")
+    await pair.check_end(payment, "PAID")
 
 
 async def test_surplus_captures_stay_open_cases_if_auto_refund_is_off(
     stage: Stage,
 ) -> None:
     await auto_refund(stage.world, on=False)
-    for first in MANNERS:
+    for first in BEHAVIOURS:
         for pair in stage.pairs(first):
-            payment = await pair.changed()
+            payment = await pair.create_switched()
             await pair.succeed(pair.first)
             await pair.succeed(pair.second)
             assert await stage.world.cases(payment) == ["ORPHAN_CAPTURE"]

@@ -29,9 +29,9 @@ EXACT = captured(159000)
 
 
 async def refusal(task: asyncio.Task[Any]) -> RefusedError:
-    with pytest.raises(RefusedError) as refused:
+    with pytest.raises(RefusedError) as error:
         await task
-    return refused.value
+    return error.value
 
 
 def locks(payment: Payment) -> Any:
@@ -66,7 +66,7 @@ def start_callback(
     return asyncio.create_task(service.callback_receiver.receive(world.account_id, callback, b""))
 
 
-async def selection_under_way(world: World, payment: Payment) -> asyncio.Task[SelectedSession]:
+async def start_slow_selection(world: World, payment: Payment) -> asyncio.Task[SelectedSession]:
     """Start a selection whose gateway does not respond before `hold` is set."""
     world.gateway.hold = asyncio.Event()
     world.gateway.asked.clear()
@@ -83,9 +83,9 @@ async def test_the_second_of_two_concurrent_cancellations_waits_and_is_refused(
         second = start(world, cancels(world, payment))
         await wait_until_blocked(world, second)
         await first.commit()
-        refused = await refusal(second)
-    assert refused.code is ErrorCode.INVALID_PAYMENT_STATE
-    assert "CANCELLED" in refused.message
+        error = await refusal(second)
+    assert error.code is ErrorCode.INVALID_PAYMENT_STATE
+    assert "CANCELLED" in error.message
     assert await world.events(payment) == ["payment.cancelled"]
 
 
@@ -136,7 +136,7 @@ async def test_a_selection_that_waits_for_a_cancellation_is_refused_without_a_re
 
 async def test_a_cancellation_that_waits_for_a_settlement_is_refused(world: World) -> None:
     payment = await world.create()
-    task = await selection_under_way(world, payment)
+    task = await start_slow_selection(world, payment)
     [session] = await world.rows("SELECT id FROM session")
     async with hold_transaction(world, settles(world, payment, session["id"], declined())) as first:
         second = start(world, cancels(world, payment))
@@ -150,7 +150,7 @@ async def test_a_cancellation_that_waits_for_a_settlement_is_refused(world: Worl
 
 async def test_a_cancellation_succeeds_during_a_selection_with_a_slow_gateway(world: World) -> None:
     payment = await world.create()
-    task = await selection_under_way(world, payment)
+    task = await start_slow_selection(world, payment)
     await start(world, cancels(world, payment))
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.INVALID_CHECKOUT_STATE
@@ -162,7 +162,7 @@ async def test_a_cancellation_succeeds_during_a_selection_with_a_slow_gateway(wo
 
 async def test_a_payment_expires_during_a_selection_with_a_slow_gateway(world: World) -> None:
     payment = await world.create()
-    task = await selection_under_way(world, payment)
+    task = await start_slow_selection(world, payment)
     await world.move_clock(1801)
     assert await start(world, lambda tx: expire_pending(tx, 10)) == 1
     world.gateway.hold.set()  # type: ignore[union-attr]
@@ -176,7 +176,7 @@ async def test_a_selection_that_finishes_after_the_expiry_time_is_refused_as_exp
     world: World,
 ) -> None:
     payment = await world.create()
-    task = await selection_under_way(world, payment)
+    task = await start_slow_selection(world, payment)
     await world.move_clock(1801)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CHECKOUT_EXPIRED
@@ -187,10 +187,10 @@ async def test_the_buyer_can_select_again_after_the_janitor_abandoned_a_selectio
     world: World,
 ) -> None:
     payment = await world.create()
-    task = await selection_under_way(world, payment)
+    task = await start_slow_selection(world, payment)
     await world.move_clock(31)
-    [ask] = await session_store.claim_due(world.database, 10, 60, [])
-    await world.service.session_inquirer.inquire(ask)
+    [due_session] = await session_store.claim_due(world.database, 10, 60, [])
+    await world.service.session_inquirer.inquire(due_session)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.CONFLICT
     assert await world.status(payment) == "PENDING"
@@ -199,9 +199,9 @@ async def test_the_buyer_can_select_again_after_the_janitor_abandoned_a_selectio
 
 async def test_a_second_selection_is_told_to_retry_while_the_first_runs(world: World) -> None:
     payment = await world.create()
-    first = await selection_under_way(world, payment)
-    refused = await refusal(start_select(world, payment, world.transfer))
-    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)
+    first = await start_slow_selection(world, payment)
+    error = await refusal(start_select(world, payment, world.transfer))
+    assert (error.code, error.retry_after_s) == (ErrorCode.CONFLICT, 1)
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await first).payment.status == "PROCESSING"
     assert len(world.gateway.created) == 1
@@ -211,11 +211,11 @@ async def test_concurrent_selections_send_a_single_request_to_the_gateway(world:
     payment = await world.create()
     world.gateway.hold = asyncio.Event()
     async with hold_transaction(world, locks(payment)) as first:
-        both = [start_select(world, payment, item) for item in (world.card, world.transfer)]
-        await wait_until_blocked(world, *both)
+        tasks = [start_select(world, payment, item) for item in (world.card, world.transfer)]
+        await wait_until_blocked(world, *tasks)
         await first.commit()
-        done, [winner] = await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
-        assert (await refusal(done.pop())).code is ErrorCode.CONFLICT
+        finished, [winner] = await asyncio.wait(tasks, return_when=asyncio.FIRST_COMPLETED)
+        assert (await refusal(finished.pop())).code is ErrorCode.CONFLICT
     world.gateway.hold.set()
     assert (await winner).payment.status == "PROCESSING"
     assert len(world.gateway.created) == 1
@@ -226,7 +226,7 @@ async def test_a_callback_before_the_gateway_response_completes_the_selection(
     world: World, report: SessionReport, status: str
 ) -> None:
     payment = await world.create()
-    task = await selection_under_way(world, payment)
+    task = await start_slow_selection(world, payment)
     [session] = await world.rows("SELECT id FROM session")
     await start_callback(world, session["id"], "early", report)
     assert await world.status(payment) == status
@@ -277,10 +277,10 @@ async def test_concurrent_readers_of_an_elapsed_payment_expire_it_once(world: Wo
     payment = await world.create()
     await world.move_clock(1801)
     async with hold_transaction(world, locks(payment)) as first:
-        both = [asyncio.create_task(expire_if_due(world.database, payment.id)) for _ in range(2)]
-        await wait_until_blocked(world, *both)
+        tasks = [asyncio.create_task(expire_if_due(world.database, payment.id)) for _ in range(2)]
+        await wait_until_blocked(world, *tasks)
         await first.commit()
-        await asyncio.gather(*both)
+        await asyncio.gather(*tasks)
     assert await world.events(payment) == ["payment.expired"]
 
 
@@ -290,10 +290,10 @@ async def test_a_callback_that_is_delivered_twice_concurrently_is_applied_once(
     payment = await world.create()
     session = (await world.select(payment)).session
     async with hold_transaction(world, locks(payment)) as first:
-        both = [start_callback(world, session.id, "one") for _ in range(2)]
-        await wait_until_blocked(world, *both)
+        tasks = [start_callback(world, session.id, "one") for _ in range(2)]
+        await wait_until_blocked(world, *tasks)
         await first.commit()
-        assert sorted([(await item).is_new for item in both]) == [False, True]
+        assert sorted([(await item).is_new for item in tasks]) == [False, True]
     assert await world.events(payment) == ["payment.completed"]
 
 
@@ -301,10 +301,10 @@ async def test_a_capture_in_two_concurrent_callbacks_is_credited_once(world: Wor
     payment = await world.create()
     session = (await world.select(payment)).session
     async with hold_transaction(world, locks(payment)) as first:
-        both = [start_callback(world, session.id, name) for name in ("one", "two")]
-        await wait_until_blocked(world, *both)
+        tasks = [start_callback(world, session.id, name) for name in ("one", "two")]
+        await wait_until_blocked(world, *tasks)
         await first.commit()
-        assert [(await item).is_new for item in both] == [True, True]
+        assert [(await item).is_new for item in tasks] == [True, True]
     assert len(await world.rows("SELECT 1 FROM capture")) == 1
     assert await world.events(payment) == ["payment.completed"]
     assert await world.cases(payment) == []
@@ -326,8 +326,8 @@ def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
     """Run a creation request with this key in a transaction that blocks others."""
 
     async def work(tx: Tx) -> None:
-        made = await world.create()  # represents the payment of the first request
-        first = FirstRequest(request_hash=fingerprint, payment_id=made.id)
+        payment = await world.create()  # represents the payment of the first request
+        first = FirstRequest(request_hash=fingerprint, payment_id=payment.id)
         assert await idempotency_store.claim_key(tx, world.merchant_id, "create", key, first)
 
     return work
@@ -342,8 +342,8 @@ async def test_the_second_of_two_creates_with_the_same_key_waits_and_is_replayed
         await wait_until_blocked(world, second)
         await first.commit()
         replayed = await second
-    [kept] = await world.rows("SELECT id FROM payment")
-    assert replayed.id == kept["id"]
+    [row] = await world.rows("SELECT id FROM payment")
+    assert replayed.id == row["id"]
 
 
 async def test_a_create_that_waits_for_a_different_request_is_a_conflict(world: World) -> None:
@@ -366,7 +366,7 @@ async def test_a_waiting_create_succeeds_if_the_first_is_rolled_back(world: Worl
 
 
 async def test_a_create_that_waits_too_long_is_told_to_retry(world: World) -> None:
-    key, like = uuid4(), await world.create()
+    key, template = uuid4(), await world.create()
     async with (
         hold_transaction(world, _creates(world, key, b"same")),
         open_with_short_lock_timeout(world) as service,
@@ -375,17 +375,17 @@ async def test_a_create_that_waits_too_long_is_told_to_retry(world: World) -> No
             merchant_id=world.merchant_id,
             key=key,
             request_hash=b"same",
-            currency=like.currency,
-            amount=like.amount,
-            amount_text=like.amount_text,
-            payer_uid=like.payer_uid,
+            currency=template.currency,
+            amount=template.amount,
+            amount_text=template.amount_text,
+            payer_uid=template.payer_uid,
             payer_email=None,
             include_pegged_assets=True,
             metadata="{}",
-            tax_manager=like.tax_manager,
+            tax_manager=template.tax_manager,
             expires_in_s=1800,
             country=None,
         )
         waiting = asyncio.create_task(service.payment_creator.create(request))
-        refused = await refusal(waiting)
-    assert (refused.code, refused.retry_after_s) == (ErrorCode.CONFLICT, 1)
+        error = await refusal(waiting)
+    assert (error.code, error.retry_after_s) == (ErrorCode.CONFLICT, 1)

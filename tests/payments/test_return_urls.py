@@ -12,7 +12,7 @@ from tests.support.arrange import count, document, payment_of, post, refusal, vi
 from tests.support.making import NO_WAY_BACK
 from tests.support.world import Answer, Api
 
-_BAD = (400, "BAD_REQUEST")
+_BAD_REQUEST = (400, "BAD_REQUEST")
 _FIELDS = ("return_url", "cancel_url")
 _SHOP = "https://shop.example.com"
 _URLS = {"return_url": f"{_SHOP}/thanks?order=A-1", "cancel_url": f"{_SHOP}/cart"}
@@ -61,8 +61,8 @@ async def test_both_urls_are_stored_and_returned_to_the_merchant_as_sent(api: Ap
     await _allow(api, _SHOP)
     created = await api.create(**_URLS)
     assert created.status == 201
-    [listed] = (await api.send("GET", "/v1/payments", headers=api.bearer())).json["data"]
-    for answer in (created.json, (await api.get(created.json["id"])).json, listed):
+    [listed_payment] = (await api.send("GET", "/v1/payments", headers=api.bearer())).json["data"]
+    for answer in (created.json, (await api.get(created.json["id"])).json, listed_payment):
         assert answer | _URLS == answer
     plain = await api.create(return_url=None, cancel_url=None)
     assert (plain.status, _urls_of(plain)) == (201, {})
@@ -90,10 +90,10 @@ async def test_a_malformed_url_is_refused_before_other_checks_with_its_field_nam
     for url in _MALFORMED:
         body = document(**{field: json.dumps(url)})
         for answer in (await post(api, body, Idempotency_Key=key), await post(api, body)):
-            assert refusal(answer) == _BAD, url
+            assert refusal(answer) == _BAD_REQUEST, url
             assert answer.json["message"].startswith(field), url
     for value in ("1", "true", "[]", "{}"):
-        assert refusal(await post(api, document(**{field: value}))) == _BAD
+        assert refusal(await post(api, document(**{field: value}))) == _BAD_REQUEST
     assert await count(api) == 1
 
 
@@ -101,23 +101,25 @@ async def test_a_malformed_url_is_refused_before_other_checks_with_its_field_nam
 async def test_the_origin_must_be_allowed_by_the_merchant(api: Api, field: str) -> None:
     own_page = "https://own.example.com/orders"
     await _allow(api, _SHOP, "", "https://-", return_url=own_page)
-    refused = {url: refusal(await api.create(**{field: url})) for url in NO_WAY_BACK}
-    assert refused == dict.fromkeys(NO_WAY_BACK, _BAD)
+    refusals = {url: refusal(await api.create(**{field: url})) for url in NO_WAY_BACK}
+    assert refusals == dict.fromkeys(NO_WAY_BACK, _BAD_REQUEST)
     assert await count(api) == 0
     for url in (*_ALLOWED, own_page):
         created = await api.create(**{field: url})
         assert (created.status, created.json.get(field)) == (201, url), created.body
         assert getattr(await payment_of(api, created), field) == url
     await _allow(api)
-    assert refusal(await api.create(**{field: _SHOP})) == _BAD
+    assert refusal(await api.create(**{field: _SHOP})) == _BAD_REQUEST
 
 
 async def test_origins_of_another_merchant_are_refused(api: Api) -> None:
-    other = await api.world.add_merchant()
+    other_merchant = await api.world.add_merchant()
     await api.world.rows(
-        "UPDATE merchant SET allowed_origins = $2 WHERE id = $1", other.merchant.id, [_SHOP]
+        "UPDATE merchant SET allowed_origins = $2 WHERE id = $1",
+        other_merchant.merchant.id,
+        [_SHOP],
     )
-    assert refusal(await api.create(**_URLS)) == _BAD
+    assert refusal(await api.create(**_URLS)) == _BAD_REQUEST
 
 
 async def test_a_key_is_replayed_after_the_origin_is_removed_and_both_urls_are_compared(
@@ -129,21 +131,21 @@ async def test_a_key_is_replayed_after_the_origin_is_removed_and_both_urls_are_c
     await _allow(api)
     again = await post(api, body, Idempotency_Key=key)
     assert (again.status, again.body) == (201, first.body)
-    assert refusal(await post(api, body)) == _BAD
-    for other in (
+    assert refusal(await post(api, body)) == _BAD_REQUEST
+    for changed in (
         document(),
         body.replace(b"/cart", b"/basket"),
         body.replace(b"/thanks", b"/thank-you"),
         body.replace(b"cancel_url", b"other_url"),
     ):
-        answer = await post(api, other, Idempotency_Key=key)
-        assert refusal(answer) == (409, "IDEMPOTENCY_CONFLICT"), other
+        answer = await post(api, changed, Idempotency_Key=key)
+        assert refusal(answer) == (409, "IDEMPOTENCY_CONFLICT"), changed
 
 
 async def test_a_foreign_origin_is_reported_after_all_other_faults(api: Api) -> None:
     foreign = {"return_url": "https://evil.example"}
     assert refusal(await api.create(**foreign, country="KR")) == (422, "UNSUPPORTED_COUNTRY")
-    assert refusal(await api.create(**foreign)) == _BAD
+    assert refusal(await api.create(**foreign)) == _BAD_REQUEST
 
 
 async def test_a_test_key_uses_the_origins_of_its_test_merchant(api: Api) -> None:
@@ -155,5 +157,5 @@ async def test_a_test_key_uses_the_origins_of_its_test_merchant(api: Api) -> Non
     async with Api(api.base, world) as test:
         await _allow(test, "https://staging.example.com")
         assert (await test.create(return_url=staging)).status == 201
-        assert refusal(await test.create(**_URLS)) == _BAD
-    assert refusal(await api.create(return_url=staging)) == _BAD
+        assert refusal(await test.create(**_URLS)) == _BAD_REQUEST
+    assert refusal(await api.create(return_url=staging)) == _BAD_REQUEST

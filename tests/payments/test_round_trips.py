@@ -19,14 +19,14 @@ _CREATES = 10
 class CountingProxy(FaultProxy):
     """Counts the driver's writes; each request is a single write, because the driver waits."""
 
-    asked = 0
+    write_count = 0
 
     async def _ask(
         self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
     ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
-                self.asked += 1
+                self.write_count += 1
                 writer.write(data)
                 await writer.drain()
 
@@ -54,25 +54,25 @@ def settings(settings: Settings, proxy: CountingProxy, monkeypatch: pytest.Monke
     )
 
 
-async def _asked(api: Api, proxy: CountingProxy) -> int:
+async def _count_round_trips(api: Api, proxy: CountingProxy) -> int:
     """Count the round trips of ten creation requests, after a request that fills all caches."""
     assert (await api.create()).status == 201
-    before = proxy.asked
+    writes_before = proxy.write_count
     for number in range(_CREATES):
         assert (await api.create(payer_uid=f"buyer-{number}")).status == 201
-    return proxy.asked - before
+    return proxy.write_count - writes_before
 
 
 async def test_a_create_needs_a_single_round_trip_without_fraud_rules(
     api: Api, proxy: CountingProxy
 ) -> None:
-    assert await _asked(api, proxy) == _CREATES
+    assert await _count_round_trips(api, proxy) == _CREATES
 
 
 async def test_a_create_needs_a_single_round_trip_if_list_rules_allow_it(
     api: Api, proxy: CountingProxy
 ) -> None:
-    other = await api.world.add_merchant()
+    other_merchant = await api.world.add_merchant()
     rules = [
         AddFraudRule(kind=FraudRuleKind.COUNTRY, value="KP"),
         AddFraudRule(kind=FraudRuleKind.PAYER, value="somebody"),
@@ -82,12 +82,12 @@ async def test_a_create_needs_a_single_round_trip_if_list_rules_allow_it(
             kind=FraudRuleKind.PAYER_VELOCITY,
             count_max=1,
             window_s=60,
-            merchant_id=other.merchant.id,
+            merchant_id=other_merchant.merchant.id,
         ),
     ]
     for rule in rules:
         await api.world.perform(rule)
-    assert await _asked(api, proxy) == _CREATES
+    assert await _count_round_trips(api, proxy) == _CREATES
 
 
 async def test_a_create_needs_five_round_trips_with_a_payer_velocity_rule(
@@ -97,4 +97,4 @@ async def test_a_create_needs_five_round_trips_with_a_payer_velocity_rule(
     await api.world.perform(
         AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=100, window_s=60)
     )
-    assert await _asked(api, proxy) == 5 * _CREATES
+    assert await _count_round_trips(api, proxy) == 5 * _CREATES

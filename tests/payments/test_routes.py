@@ -45,29 +45,41 @@ _FIELDS = {
 async def test_a_payment_has_exactly_the_fields_of_its_status(api: Api, status: str) -> None:
     created = await api.create(metadata={"order_id": "A-1"}, country="TH", payer_email="a@b.co")
     await bring_to(api, created, status)
-    got = await api.get(created.json["id"])
-    assert got.status == 200
-    assert got.json["status"] == status
-    assert set(got.json) == _FIELDS[status]
-    assert None not in got.json.values()
-    kept = {"id", "checkout_id", "merchant_id", "amount", "payer_uid", "created_at", "metadata"}
-    assert all(got.json[name] == created.json[name] for name in kept)
-    assert got.json["checkout_url"] == f"http://pay.test/c/{created.json['checkout_id']}"
-    assert (await api.get(created.json["id"])).body == got.body
+    stored = await api.get(created.json["id"])
+    assert stored.status == 200
+    assert stored.json["status"] == status
+    assert set(stored.json) == _FIELDS[status]
+    assert None not in stored.json.values()
+    unchanged = {
+        "id",
+        "checkout_id",
+        "merchant_id",
+        "amount",
+        "payer_uid",
+        "created_at",
+        "metadata",
+    }
+    assert all(stored.json[name] == created.json[name] for name in unchanged)
+    assert stored.json["checkout_url"] == f"http://pay.test/c/{created.json['checkout_id']}"
+    assert (await api.get(created.json["id"])).body == stored.body
 
 
 async def test_a_paid_payment_has_its_quote_receipt_and_payment_time(api: Api) -> None:
     created = await api.create()
     await bring_to(api, created, "PAID")
-    got = (await api.get(created.json["id"])).json
-    assert got["payment_method_id"] == api.world.card
-    assert got["provider"] == "fake"
-    assert (got["fee_mode"], got["fee_rate"], got["fee_amount"]) == ("INCLUSIVE", "0.029", "46.11")
-    assert (got["estimated_tax"], got["tax_amount"]) == ("0", "0")
-    assert (got["quote_total_amount"], got["refunded_amount"]) == ("1590.00", "0")
-    assert got["receipt_id"].startswith("rcpt_")
-    assert len(got["receipt_id"]) == len("rcpt_") + 22
-    assert got["paid_at"] == got["updated_at"] > got["created_at"]
+    stored = (await api.get(created.json["id"])).json
+    assert stored["payment_method_id"] == api.world.card
+    assert stored["provider"] == "fake"
+    assert (stored["fee_mode"], stored["fee_rate"], stored["fee_amount"]) == (
+        "INCLUSIVE",
+        "0.029",
+        "46.11",
+    )
+    assert (stored["estimated_tax"], stored["tax_amount"]) == ("0", "0")
+    assert (stored["quote_total_amount"], stored["refunded_amount"]) == ("1590.00", "0")
+    assert stored["receipt_id"].startswith("rcpt_")
+    assert len(stored["receipt_id"]) == len("rcpt_") + 22
+    assert stored["paid_at"] == stored["updated_at"] > stored["created_at"]
 
 
 async def test_tax_is_an_estimate_until_the_payment_is_paid(api: Api) -> None:
@@ -76,13 +88,17 @@ async def test_tax_is_an_estimate_until_the_payment_is_paid(api: Api) -> None:
     created = await api.create()
     assert (created.json["tax_manager"], created.json["tax_amount"]) == ("SERVICE", "0")
     assert (await select(api, created, country="TH")).status == 200
-    got = (await api.get(created.json["id"])).json
-    assert (got["tax_amount"], got["estimated_tax"]) == ("0", "111.30")
-    assert got["quote_total_amount"] == "1701.30"
+    stored = (await api.get(created.json["id"])).json
+    assert (stored["tax_amount"], stored["estimated_tax"]) == ("0", "111.30")
+    assert stored["quote_total_amount"] == "1701.30"
     payment = await payment_of(api, created)
     assert (await callback(api, payment.session_id, captured(170130))).status == 200
-    got = (await api.get(created.json["id"])).json
-    assert (got["status"], got["tax_amount"], got["estimated_tax"]) == ("PAID", "111.30", "111.30")
+    stored = (await api.get(created.json["id"])).json
+    assert (stored["status"], stored["tax_amount"], stored["estimated_tax"]) == (
+        "PAID",
+        "111.30",
+        "111.30",
+    )
 
 
 async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api) -> None:
@@ -94,18 +110,18 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     async with api.world.database.transaction() as tx:
         await expire_processing(tx, 10, 0)
     api.world.gateway.answer_close = SessionReport(state=GatewaySessionState.CLOSED)
-    for ask in await session_store.claim_due(api.world.database, 10, 60, []):
-        await service.session_inquirer.inquire(ask)
-    got = await api.get(created.json["id"])
-    assert got.json["status"] == "EXPIRED"
-    assert set(got.json) == _ALWAYS | _SELECTED | {"expired_at"}
+    for due_session in await session_store.claim_due(api.world.database, 10, 60, []):
+        await service.session_inquirer.inquire(due_session)
+    stored = await api.get(created.json["id"])
+    assert stored.json["status"] == "EXPIRED"
+    assert set(stored.json) == _ALWAYS | _SELECTED | {"expired_at"}
 
 
 async def test_reading_an_elapsed_payment_expires_it_with_an_event(api: Api) -> None:
     created = await api.create(expires_in=60)
     await api.world.move_clock(60)
-    got = await api.get(created.json["id"])
-    assert got.json["status"] == "EXPIRED"
+    stored = await api.get(created.json["id"])
+    assert stored.json["status"] == "EXPIRED"
     assert await api.world.events(await payment_of(api, created)) == ["payment.expired"]
 
 
@@ -144,9 +160,9 @@ async def test_a_cancellation_key_is_replayed_and_belongs_to_its_payment(api: Ap
 
 
 async def test_a_key_can_be_reused_after_a_refused_cancellation(api: Api) -> None:
-    busy, key = await api.create(), str(uuid4())
-    await bring_to(api, busy, "PROCESSING")
-    assert refusal(await cancel(api, busy, key))[0] == 409
+    processing, key = await api.create(), str(uuid4())
+    await bring_to(api, processing, "PROCESSING")
+    assert refusal(await cancel(api, processing, key))[0] == 409
     assert (await cancel(api, await api.create(), key)).status == 200
 
 

@@ -63,9 +63,9 @@ def crowded(raw: asyncpg.Connection) -> asyncpg.Connection:
 
 
 async def _fill(world: World, raw: asyncpg.Connection) -> None:
-    other = (await world.add_merchant(methods="none")).merchant.id
+    other_merchant_id = (await world.add_merchant(methods="none")).merchant.id
     await write_payments(world, _ROWS)
-    await write_payments(world, 200, merchant_id=other)
+    await write_payments(world, 200, merchant_id=other_merchant_id)
     await raw.execute(
         """
         UPDATE payment
@@ -125,39 +125,39 @@ _FILL = [
 ]
 
 
-async def _read(
-    raw: asyncpg.Connection, asked: Recorder, *, pages: int, mode: str = "force_generic_plan"
+async def _check_plan(
+    raw: asyncpg.Connection, recorder: Recorder, *, pages: int, mode: str = "force_generic_plan"
 ) -> None:
     """Plan and run a statement, with a limit of pages and without scans of large tables."""
     await raw.execute(f"SET plan_cache_mode = {mode}")
-    done = await plan(raw, asked)
-    whole = {
+    root = await plan(raw, recorder)
+    scanned = {
         node["Relation Name"]
-        for node in nodes(done)
+        for node in nodes(root)
         if node["Node Type"] == "Seq Scan" and node["Actual Loops"]
     }
-    assert whole & _LARGE == set(), asked.query
-    assert pages_read(done) <= pages, asked.query
+    assert scanned & _LARGE == set(), recorder.query
+    assert pages_read(root) <= pages, recorder.query
 
 
 async def test_a_search_reads_a_limited_number_of_pages(crowded: asyncpg.Connection) -> None:
     order = await crowded.fetchval("SELECT metadata ->> 'order_id' FROM payment LIMIT 1")
     scope = PaymentFilter(limit=_LIMIT)
     searches: list[tuple[Callable[[Recorder], Awaitable[object]], int]] = [
-        (lambda asked: payment_search.find_by_order(asked, order), 20),
-        (lambda asked: payment_search.find_by_order(asked, "nothing"), 20),
-        (lambda asked: payment_search.find_by_reference(asked, "pi_nothing"), 60),
-        (lambda asked: payment_search.find_by_email(asked, "Ann-7@shop.example"), 20),
-        (lambda asked: payment_search.find_by_address(asked, bytes(20)), 20),
-        (lambda asked: payment_search.find_by_transaction(asked, bytes(32)), 60),
-        (lambda asked: payment_search.find_by_id(asked, _NO_ID), 30),
-        (lambda asked: payment_search.find_by_checkout(asked, "cs_nothing"), 10),
-        (lambda asked: payment_search.list_records(asked, [_NO_ID], scope), 20),
+        (lambda recorder: payment_search.find_by_order(recorder, order), 20),
+        (lambda recorder: payment_search.find_by_order(recorder, "nothing"), 20),
+        (lambda recorder: payment_search.find_by_reference(recorder, "pi_nothing"), 60),
+        (lambda recorder: payment_search.find_by_email(recorder, "Ann-7@shop.example"), 20),
+        (lambda recorder: payment_search.find_by_address(recorder, bytes(20)), 20),
+        (lambda recorder: payment_search.find_by_transaction(recorder, bytes(32)), 60),
+        (lambda recorder: payment_search.find_by_id(recorder, _NO_ID), 30),
+        (lambda recorder: payment_search.find_by_checkout(recorder, "cs_nothing"), 10),
+        (lambda recorder: payment_search.list_records(recorder, [_NO_ID], scope), 20),
     ]
     for (search, pages), mode in product(searches, _MODES):
-        asked = Recorder()
-        await search(asked)
-        await _read(crowded, asked, pages=pages, mode=mode)
+        recorder = Recorder()
+        await search(recorder)
+        await _check_plan(crowded, recorder, pages=pages, mode=mode)
 
 
 @pytest.mark.parametrize(
@@ -183,8 +183,8 @@ async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> 
     counts = []
     for _ in range(3):
         await raw.execute(update % before)
-        shown = await raw.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {update % after}")
-        counts.append(pages_read(json.loads(shown)[0]["Plan"]))
+        explained = await raw.fetchval(f"EXPLAIN (ANALYZE, BUFFERS, FORMAT JSON) {update % after}")
+        counts.append(pages_read(json.loads(explained)[0]["Plan"]))
     return min(counts)
 
 
@@ -201,25 +201,25 @@ async def test_a_list_of_all_merchants_reads_in_proportion_to_its_page(
         scope = PaymentFilter(
             merchant_id=merchant_id, statuses=statuses, payer_uid=payer, limit=_LIMIT
         )
-        asked = Recorder()
-        await payment_search.list_positions(asked, scope)
-        looks = (2 if merchant_id is None else 1) * len(statuses) * len(CURRENCIES)
-        await _read(crowded, asked, pages=looks * (4 + _LIMIT), mode=mode)
+        recorder = Recorder()
+        await payment_search.list_positions(recorder, scope)
+        lookups = (2 if merchant_id is None else 1) * len(statuses) * len(CURRENCIES)
+        await _check_plan(crowded, recorder, pages=lookups * (4 + _LIMIT), mode=mode)
 
 
 async def test_a_timeline_reads_only_its_payment(world: World, crowded: asyncpg.Connection) -> None:
     payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
     for read, pages in (
-        (lambda asked: history_store.list_entries(asked, payment_id), 150),
-        (lambda asked: case_lists.list_for_payment(asked, payment_id), 10),
+        (lambda recorder: history_store.list_entries(recorder, payment_id), 150),
+        (lambda recorder: case_lists.list_for_payment(recorder, payment_id), 10),
     ):
-        asked = Recorder()
-        await read(asked)
-        await _read(crowded, asked, pages=pages)
+        recorder = Recorder()
+        await read(recorder)
+        await _check_plan(crowded, recorder, pages=pages)
     since = await crowded.fetchval("SELECT id FROM audit ORDER BY id DESC OFFSET 100 LIMIT 1")
-    asked = Recorder()
-    await history_store.list_audit_entries(asked, world.merchant_id, since, ["pay_x"])
-    await _read(crowded, asked, pages=100)
+    recorder = Recorder()
+    await history_store.list_audit_entries(recorder, world.merchant_id, since, ["pay_x"])
+    await _check_plan(crowded, recorder, pages=100)
 
 
 async def test_a_queue_reads_a_limited_number_of_pages(
@@ -249,19 +249,25 @@ async def test_a_queue_reads_a_limited_number_of_pages(
             (partial(_deliveries, merchant_id, state), pages)
             for state, pages in (("pending", 20), ("dead", 250), ("skipped", 2_500), (None, 250))
         ),
-        *((partial(_refunds, wanted), 1_500) for wanted in refunds),
+        *((partial(_refunds, filters), 1_500) for filters in refunds),
         *((partial(_own_refunds, merchant_id, status), 50) for status in (None, "FAILED")),
-        (lambda asked: case_lists.list_cases(asked, CaseFilter(status="OPEN"), _LIMIT), 4_000),
-        (lambda asked: dispute_store.list_disputes(asked, DisputeFilter(), _LIMIT), 50),
-        *((partial(_filtered, read, wanted), pages) for read, wanted, pages in _OLDEST_FIRST),
-        *((partial(_filtered, read, wanted), 100) for read, wanted in await _of_payments(crowded)),
-        (lambda asked: endpoint_store.list_endpoints(asked, None, 0, _LIMIT), 2_500),
-        (lambda asked: endpoint_store.list_endpoints(asked, merchant_id, 0, _LIMIT), 1_500),
+        (
+            lambda recorder: case_lists.list_cases(recorder, CaseFilter(status="OPEN"), _LIMIT),
+            4_000,
+        ),
+        (lambda recorder: dispute_store.list_disputes(recorder, DisputeFilter(), _LIMIT), 50),
+        *((partial(_filtered, read, filters), pages) for read, filters, pages in _OLDEST_FIRST),
+        *(
+            (partial(_filtered, read, filters), 100)
+            for read, filters in await _payment_filters(crowded)
+        ),
+        (lambda recorder: endpoint_store.list_endpoints(recorder, None, 0, _LIMIT), 2_500),
+        (lambda recorder: endpoint_store.list_endpoints(recorder, merchant_id, 0, _LIMIT), 1_500),
     ]
     for (read, pages), mode in product(queues, _MODES):
-        asked = Recorder()
-        await read(asked)
-        await _read(crowded, asked, pages=pages, mode=mode)
+        recorder = Recorder()
+        await read(recorder)
+        await _check_plan(crowded, recorder, pages=pages, mode=mode)
 
 
 _OLDEST_FIRST: list[tuple[Any, Any, int]] = [
@@ -271,7 +277,7 @@ _OLDEST_FIRST: list[tuple[Any, Any, int]] = [
 ]
 
 
-async def _of_payments(crowded: asyncpg.Connection) -> list[tuple[Any, Any]]:
+async def _payment_filters(crowded: asyncpg.Connection) -> list[tuple[Any, Any]]:
     rows = await crowded.fetch(
         "SELECT DISTINCT payment_id FROM money_case WHERE payment_id IS NOT NULL LIMIT 3"
     )
@@ -287,21 +293,21 @@ async def _of_payments(crowded: asyncpg.Connection) -> list[tuple[Any, Any]]:
     ]
 
 
-async def _filtered(read: Any, wanted: Any, asked: Recorder) -> None:
-    await read(asked, wanted, _LIMIT)
+async def _filtered(read: Any, filters: Any, recorder: Recorder) -> None:
+    await read(recorder, filters, _LIMIT)
 
 
-async def _deliveries(merchant_id: int | None, state: str | None, asked: Recorder) -> None:
-    await delivery_store.list_deliveries(asked, _LIMIT, merchant_id=merchant_id, state=state)
+async def _deliveries(merchant_id: int | None, state: str | None, recorder: Recorder) -> None:
+    await delivery_store.list_deliveries(recorder, _LIMIT, merchant_id=merchant_id, state=state)
 
 
-async def _own_refunds(merchant_id: int, status: str | None, asked: Recorder) -> None:
-    wanted = MerchantRefundFilter(merchant_id=merchant_id, status=status)
-    await refund_lists.list_by_update(asked, wanted, _LIMIT)
+async def _own_refunds(merchant_id: int, status: str | None, recorder: Recorder) -> None:
+    filters = MerchantRefundFilter(merchant_id=merchant_id, status=status)
+    await refund_lists.list_by_update(recorder, filters, _LIMIT)
 
 
-async def _refunds(wanted: RefundFilter, asked: Recorder) -> None:
-    await refund_lists.list_refunds(asked, wanted, _LIMIT)
+async def _refunds(filters: RefundFilter, recorder: Recorder) -> None:
+    await refund_lists.list_refunds(recorder, filters, _LIMIT)
 
 
 async def test_a_page_of_a_payment_history_reads_only_its_payment(
@@ -309,12 +315,12 @@ async def test_a_page_of_a_payment_history_reads_only_its_payment(
 ) -> None:
     payment_id = await crowded.fetchval("SELECT id FROM payment WHERE status = 'FAILED' LIMIT 1")
     for read, pages in (
-        (lambda asked: history_store.list_entries(asked, payment_id, None, 100, 100), 150),
-        (lambda asked: history_store.list_subject_ids(asked, payment_id), 20),
+        (lambda recorder: history_store.list_entries(recorder, payment_id, None, 100, 100), 150),
+        (lambda recorder: history_store.list_subject_ids(recorder, payment_id), 20),
     ):
-        asked = Recorder()
-        await read(asked)
-        await _read(crowded, asked, pages=pages)
+        recorder = Recorder()
+        await read(recorder)
+        await _check_plan(crowded, recorder, pages=pages)
 
 
 async def test_counting_missed_events_does_not_read_delivered_events(
@@ -324,7 +330,7 @@ async def test_counting_missed_events_does_not_read_delivered_events(
     count = await crowded.fetchval(
         "SELECT count(*) FROM delivery WHERE state = 'dead' AND merchant_id = $1", world.merchant_id
     )
-    asked = Recorder()
+    recorder = Recorder()
     with pytest.raises(AssertionError):  # because the recorder returns no rows
-        await delivery_store.count_missed(asked, missed)
-    await _read(crowded, asked, pages=20 + 4 * count, mode="force_custom_plan")
+        await delivery_store.count_missed(recorder, missed)
+    await _check_plan(crowded, recorder, pages=20 + 4 * count, mode="force_custom_plan")
