@@ -157,8 +157,8 @@ async def test_a_repeated_request_with_another_amount_is_unknown(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     await open_session(gateway, account, request_)
-    dearer = replace(request_, amount_minor=1)
-    assert isinstance(await gateway.create_session(account, dearer), OutcomeUnknown)
+    changed = replace(request_, amount_minor=1)
+    assert isinstance(await gateway.create_session(account, changed), OutcomeUnknown)
 
 
 async def test_a_session_that_the_gateway_refuses_is_rejected(
@@ -170,8 +170,8 @@ async def test_a_session_that_the_gateway_refuses_is_rejected(
     unsupported = replace(request_, currency="EUR")
     outcome = await gateway.create_session(account, unsupported)
     assert outcome == SessionRejected(detail="status 422: unsupported currency: EUR")
-    stranger = account_at(simulator_url, key="nobody")
-    outcome = await gateway.create_session(stranger, request_)
+    unknown_account = account_at(simulator_url, key="nobody")
+    outcome = await gateway.create_session(unknown_account, request_)
     assert outcome == SessionRejected(detail="status 401: unknown API key")
 
 
@@ -198,16 +198,16 @@ async def test_a_creation_that_fails_or_gets_an_invalid_response_can_be_repeated
 async def test_a_creation_that_timed_out_is_found_by_our_session_id(
     request_: GatewaySessionRequest,
 ) -> None:
-    hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
-    patient = GatewayHttpClient(timeout_s=5, response_bytes_max=1_000)
+    impatient_client = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
+    patient_client = GatewayHttpClient(timeout_s=5, response_bytes_max=1_000)
     with running_simulator(scale=100) as url:  # the response takes 0.35 s
         account = account_at(url)
         body = json.dumps([{"match": {}, "action": "hang35s"}]).encode()
-        await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
-        outcome = await SimulatorGateway(hurried).create_session(account, request_)
-        report = await SimulatorGateway(patient).inquire(account, ref(request_))
-        await hurried.close()
-        await patient.close()
+        await patient_client.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
+        outcome = await SimulatorGateway(impatient_client).create_session(account, request_)
+        report = await SimulatorGateway(patient_client).inquire(account, ref(request_))
+        await impatient_client.close()
+        await patient_client.close()
     assert outcome == OutcomeUnknown(detail="no response within 0.15 s")
     assert report == SessionReport(state=GatewaySessionState.OPEN)
 
@@ -326,9 +326,9 @@ async def test_unknown_sessions_and_sessions_of_other_accounts_are_absent(
     await open_session(gateway, account, request_)
     other_account = account_at(simulator_url, OTHER_KEY, OTHER_SECRET)
     assert await gateway.inquire(other_account, ref(request_)) == absent
-    stranger = account_at(simulator_url, key="nobody")
-    assert isinstance(await gateway.inquire(stranger, ref(request_)), OutcomeUnknown)
-    assert isinstance(await gateway.close_session(stranger, ref(request_)), OutcomeUnknown)
+    unknown_account = account_at(simulator_url, key="nobody")
+    assert isinstance(await gateway.inquire(unknown_account, ref(request_)), OutcomeUnknown)
+    assert isinstance(await gateway.close_session(unknown_account, ref(request_)), OutcomeUnknown)
 
 
 def session_json(session_id: UUID, **changes: object) -> bytes:
@@ -647,31 +647,31 @@ async def test_a_refund_of_an_unknown_capture_is_declined(
 async def test_a_refund_with_an_invalid_api_key_is_unknown(
     gateway: SimulatorGateway, simulator_url: str
 ) -> None:
-    stranger, request = account_at(simulator_url, key="nobody"), refund_request()
-    assert isinstance(await gateway.refund(stranger, request), OutcomeUnknown)
-    assert isinstance(await gateway.inquire_refund(stranger, request), OutcomeUnknown)
+    unknown_account, request = account_at(simulator_url, key="nobody"), refund_request()
+    assert isinstance(await gateway.refund(unknown_account, request), OutcomeUnknown)
+    assert isinstance(await gateway.inquire_refund(unknown_account, request), OutcomeUnknown)
 
 
 async def test_a_refund_that_timed_out_is_found_by_our_refund_id(
     request_: GatewaySessionRequest, merchant: Merchant
 ) -> None:
-    hurried = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
-    patient = GatewayHttpClient(timeout_s=10, response_bytes_max=1_000)
+    impatient_client = GatewayHttpClient(timeout_s=0.15, response_bytes_max=1_000)
+    patient_client = GatewayHttpClient(timeout_s=10, response_bytes_max=1_000)
     with running_simulator(scale=10) as url:  # the response takes 3.5 s
-        account, gateway = account_at(url), SimulatorGateway(patient)
+        account, gateway = account_at(url), SimulatorGateway(patient_client)
         created_session = await open_session(gateway, account, request_)
         page = created_session.next_action["redirect"]["url"]
-        await patient.request("POST", page, headers=FORM, body=f"card={APPROVED}".encode())
+        await patient_client.request("POST", page, headers=FORM, body=f"card={APPROVED}".encode())
         session_report = await gateway.inquire(account, ref(request_))
         assert isinstance(session_report, SessionReport)
         assert session_report.capture is not None
         body = b'[{"match":{},"action":"hang_refund"}]'
-        await patient.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
+        await patient_client.request("PUT", f"{url}/_sim/rules", headers={}, body=body)
         request = refund_request(capture=session_report.capture.reference)
-        outcome = await SimulatorGateway(hurried).refund(account, request)
+        outcome = await SimulatorGateway(impatient_client).refund(account, request)
         report = await gateway.inquire_refund(account, request)
-        await hurried.close()
-        await patient.close()
+        await impatient_client.close()
+        await patient_client.close()
     assert isinstance(outcome, OutcomeUnknown)
     assert isinstance(report, RefundReport)
     assert report.state is GatewayRefundState.DONE

@@ -345,9 +345,9 @@ async def test_a_cancellation_closes_the_session_or_reports_its_capture(
     assert closed == SessionReport(state=GatewaySessionState.CLOSED)
     stripe.respond_error(400, code="payment_intent_unexpected_state")
     stripe.respond(intent(request, status="succeeded"))
-    late = await gateway.close_session(stripe.account, ref(request))
-    assert isinstance(late, SessionReport)
-    assert late.state is GatewaySessionState.CAPTURED
+    late_report = await gateway.close_session(stripe.account, ref(request))
+    assert isinstance(late_report, SessionReport)
+    assert late_report.state is GatewaySessionState.CAPTURED
     calls = [(item.method, item.path) for item in stripe.requests]
     assert calls == [
         ("POST", "/v1/payment_intents/pi_1/cancel"),
@@ -397,9 +397,11 @@ async def test_an_unanswered_creation_is_repeated_before_it_is_closed(
 async def test_a_creation_is_not_repeated_if_its_idempotency_key_may_have_expired(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
-    old = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S + 1))
-    assert isinstance(await gateway.inquire(stripe.account, ref(old, None)), OutcomeUnknown)
-    assert isinstance(await gateway.close_session(stripe.account, ref(old, None)), OutcomeUnknown)
+    expired = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S + 1))
+    assert isinstance(await gateway.inquire(stripe.account, ref(expired, None)), OutcomeUnknown)
+    assert isinstance(
+        await gateway.close_session(stripe.account, ref(expired, None)), OutcomeUnknown
+    )
     assert stripe.requests == []
     assert REPLAY_WINDOW_S < 24 * 3600
     recent = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S - 1))

@@ -328,19 +328,19 @@ async def test_a_repeated_order_returns_the_same_page_and_a_changed_order_is_unk
 ) -> None:
     page = await create(gateway, account, order)
     assert await create(gateway, account, order) == page
-    dearer = await gateway.create_session(account, replace(order, amount_minor=1))
+    outcome = await gateway.create_session(account, replace(order, amount_minor=1))
     expected = OutcomeUnknown(detail="response 9015: Existing invoice number", has_responded=True)
-    assert dearer == expected
+    assert outcome == expected
 
 
 async def test_signed_and_unsigned_refusals_are_accepted(
     gateway: TwoC2pGateway, url: str, order: GatewaySessionRequest
 ) -> None:
-    stranger = account_at(url, merchant_id="nobody")
-    outcome = await gateway.create_session(stranger, order)
+    unknown_account = account_at(url, merchant_id="nobody")
+    outcome = await gateway.create_session(unknown_account, order)
     assert outcome == SessionRejected(detail="response 9007: Invalid merchant")
-    forger = account_at(url, secret_key="another")
-    outcome = await gateway.create_session(forger, order)
+    wrong_secret = account_at(url, secret_key="another")
+    outcome = await gateway.create_session(wrong_secret, order)
     assert outcome == SessionRejected(detail="response 9042: Hash value does not match")
 
 
@@ -539,8 +539,10 @@ def test_a_notification_is_parsed_with_its_exact_amount(gateway: TwoC2pGateway) 
         session_id=session_id,
         report=SessionReport(state=GatewaySessionState.CAPTURED, capture=capture),
     )
-    spelled = parse(gateway, payment_response(session_id, amount=1590.0, respDesc="paid", more=[1]))
-    assert spelled == callback  # the same data in a different encoding is the same callback
+    reencoded = parse(
+        gateway, payment_response(session_id, amount=1590.0, respDesc="paid", more=[1])
+    )
+    assert reencoded == callback  # the same data in a different encoding is the same callback
 
 
 @pytest.mark.parametrize("code", sorted(STATES))

@@ -238,7 +238,7 @@ def test_a_malformed_encrypted_response_is_refused(token: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bad",
+    "key",
     [
         "",
         "nonsense",
@@ -252,11 +252,11 @@ def test_a_malformed_encrypted_response_is_refused(token: str) -> None:
     ],
     ids=range(7),
 )
-def test_unreadable_keys_raise_a_value_error(bad: str) -> None:
+def test_unreadable_keys_raise_a_value_error(key: str) -> None:
     with pytest.raises(ValueError):
-        encrypt_and_sign(CONTENT, TwoC2pKeys(bad, OURS.gateway_key))
+        encrypt_and_sign(CONTENT, TwoC2pKeys(key, OURS.gateway_key))
     with pytest.raises(ValueError):
-        encrypt_and_sign(CONTENT, TwoC2pKeys(OURS.private_key, bad))
+        encrypt_and_sign(CONTENT, TwoC2pKeys(OURS.private_key, key))
 
 
 def test_a_public_key_cannot_sign() -> None:

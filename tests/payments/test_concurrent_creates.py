@@ -47,16 +47,18 @@ async def created(world: World) -> CreatedPayment:
 
 
 def start(
-    replays: ConcurrentCreateRequests, work: Callable[[], Awaitable[CreatedPayment]], **changes: Any
+    requests: ConcurrentCreateRequests,
+    work: Callable[[], Awaitable[CreatedPayment]],
+    **changes: Any,
 ) -> asyncio.Task[CreatedPayment]:
     fields = {"merchant_id": 1, "key": KEY, "request_hash": b"same"} | changes
-    return asyncio.create_task(replays.run_once(IdempotentRequest(**fields), work))
+    return asyncio.create_task(requests.run_once(IdempotentRequest(**fields), work))
 
 
 async def start_all(
-    replays: ConcurrentCreateRequests, work: Work, count: int
+    requests: ConcurrentCreateRequests, work: Work, count: int
 ) -> list[asyncio.Task[CreatedPayment]]:
-    tasks = [start(replays, work) for _ in range(count)]
+    tasks = [start(requests, work) for _ in range(count)]
     await asyncio.sleep(0)
     return tasks
 
@@ -87,13 +89,13 @@ async def test_the_first_request_creates_the_payment_and_concurrent_requests_sha
 
 
 async def test_a_finished_request_is_not_remembered(work: Work, created: CreatedPayment) -> None:
-    replays = ConcurrentCreateRequests()
+    requests = ConcurrentCreateRequests()
     for _ in range(2):
-        tasks = await start_all(replays, work, 1)
+        tasks = await start_all(requests, work, 1)
         work.finish(created)
         await gather_outcomes(tasks)
     assert work.call_count == 2
-    assert replays._running == {}
+    assert requests._running == {}
 
 
 @pytest.mark.parametrize("failure", [StorageUnavailableError("gone"), RuntimeError("a bug")])
@@ -162,10 +164,10 @@ async def test_a_denial_is_shared_as_a_replay(work: Work) -> None:
 async def test_a_request_with_another_merchant_key_or_body_does_not_wait(
     work: Work, created: CreatedPayment, changes: dict[str, Any]
 ) -> None:
-    replays, second = ConcurrentCreateRequests(), Work()
-    first = await start_all(replays, work, 1)
+    requests, second = ConcurrentCreateRequests(), Work()
+    first = await start_all(requests, work, 1)
     second.finish(created)
-    [result] = await gather_outcomes([start(replays, second, **changes)])
+    [result] = await gather_outcomes([start(requests, second, **changes)])
     assert (result.replayed, second.call_count) == (False, 1)
     work.finish(created)
     await gather_outcomes(first)
@@ -175,8 +177,8 @@ async def test_a_request_that_waited_two_seconds_is_told_to_retry(
     work: Work, created: CreatedPayment
 ) -> None:
     now = iter([0.0, 0.0, 2.0])  # when the first starts, the second starts, and the second waits
-    replays = ConcurrentCreateRequests(lambda: next(now))
-    first, second = await start_all(replays, work, 2)
+    requests = ConcurrentCreateRequests(lambda: next(now))
+    first, second = await start_all(requests, work, 2)
     [error] = await gather_outcomes([second])
     assert (error.code, error.retry_after_s) == (ErrorCode.CONFLICT, 1)
     work.finish(created)

@@ -139,8 +139,8 @@ async def test_an_amount_is_limited_to_its_currencys_decimals_and_returned_as_se
 
 async def test_exactly_eight_uppercase_currency_codes_are_accepted(api: Api) -> None:
     await offers_tokens(api)
-    for known in ("USD", "THB", "JPY", "TWD", "IDR", "PHP", "USDT", "NATIVED"):
-        assert (await api.create(currency=known, amount="1")).status == 201, known
+    for currency in ("USD", "THB", "JPY", "TWD", "IDR", "PHP", "USDT", "NATIVED"):
+        assert (await api.create(currency=currency, amount="1")).status == 201, currency
     for unknown in ("thb", "Usd", "EUR", "XXX", "USDC", "USDT ", "840", "฿", "'; --"):
         assert refusal(await api.create(currency=unknown)) == (400, "INVALID_CURRENCY"), unknown
 

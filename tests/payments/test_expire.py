@@ -66,19 +66,19 @@ async def test_a_payment_does_not_expire_early(world: World) -> None:
 
 async def test_pending_payments_expire_in_batches_with_a_single_event_each(world: World) -> None:
     payments = [await world.create() for _ in range(5)]
-    young = await world.create(expires_in_s=86_400)
+    new_payment = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
     assert [await sweep(world, limit=2) for _ in range(4)] == [2, 2, 1, 0]
     for payment in payments:
         stored = (await world.read(payment)).payment
         assert (stored.status, stored.expired_at is None) == ("EXPIRED", False)
         assert await world.events(payment) == ["payment.expired"]
-    assert await world.status(young) == "PENDING"
+    assert await world.status(new_payment) == "PENDING"
 
 
 async def test_concurrent_workers_expire_each_payment_of_a_backlog_once(world: World) -> None:
     payments = [await world.create() for _ in range(60)]
-    young = await world.create(expires_in_s=86_400)
+    new_payment = await world.create(expires_in_s=86_400)
     await world.move_clock(TTL_S)
     has_more = [True]
     while any(has_more):
@@ -86,7 +86,7 @@ async def test_concurrent_workers_expire_each_payment_of_a_backlog_once(world: W
     for payment in payments:
         assert await world.status(payment) == "EXPIRED"
         assert await world.events(payment) == ["payment.expired"]
-    assert await world.status(young) == "PENDING"
+    assert await world.status(new_payment) == "PENDING"
 
 
 async def test_a_step_expires_part_of_a_backlog_and_reports_that_more_remains(
@@ -253,7 +253,7 @@ async def test_an_unresponsive_gateway_delays_an_expiry_only_for_the_closing_pat
 
 
 async def create_elapsed_short_payment(world: World) -> Payment:
-    """Expire a payment whose method was selected in its last minute."""
+    """Create a PROCESSING payment that lives for a minute, and let it elapse."""
     payment = await world.create(expires_in_s=60)
     await world.select(payment)
     await world.move_clock(60)

@@ -246,9 +246,9 @@ class History(RuleBasedStateMachine):
         gateway.report_inquiry = lambda session_id: _session_report(session_id, inquiry)
         gateway.report_close = lambda session_id: _session_report(session_id, close)
         await sweep(self.world)
-        for ask in await sessions.claim_due(self.world.database, 100, 60, []):
+        for due_session in await sessions.claim_due(self.world.database, 100, 60, []):
             with suppress(AdapterBug):
-                await service.session_inquirer.inquire(ask)
+                await service.session_inquirer.inquire(due_session)
         await apply_deferred_callbacks(self.world.database, 100)
 
     async def _request_refund(
@@ -327,10 +327,10 @@ class History(RuleBasedStateMachine):
         self.run_all(self._callback(number, kind, name))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, does=st.sampled_from([*["look"] * 6, "cancel", "buyer cancel"]))
-    def visit(self, number: int, does: str) -> None:
+    @rule(number=numbers, action=st.sampled_from([*["look"] * 6, "cancel", "buyer cancel"]))
+    def visit(self, number: int, action: str) -> None:
         self.run_all(
-            self._read(number) if does == "look" else self._cancel(number, does != "cancel")
+            self._read(number) if action == "look" else self._cancel(number, action != "cancel")
         )
 
     @rule(seconds=waits)
@@ -386,9 +386,11 @@ class History(RuleBasedStateMachine):
         self.run_all(self._refund_callback(number, word, name))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, parts=st.tuples(amounts, amounts), same=st.booleans())
-    def two_refunds(self, number: int, parts: tuple[str | None, str | None], same: bool) -> None:
-        key = uuid4() if same else None
+    @rule(number=numbers, parts=st.tuples(amounts, amounts), same_key=st.booleans())
+    def two_refunds(
+        self, number: int, parts: tuple[str | None, str | None], same_key: bool
+    ) -> None:
+        key = uuid4() if same_key else None
         self.run_all(*(self._request_refund(number, part, key) for part in parts))
 
     @precondition(lambda self: self.payments)
@@ -644,7 +646,7 @@ class History(RuleBasedStateMachine):
         return candidates[-1 - number // 4 % len(candidates)]
 
     def _choose_paid(self, number: int) -> Payment:
-        """Choose a payment, usually a paid one, newest first."""
+        """Choose a payment, usually a paid payment, newest first."""
         paid = [
             payment
             for payment in self.payments

@@ -123,11 +123,11 @@ async def test_a_repeated_report_takes_effect_once(world: World, start: str) -> 
     for number, report in enumerate(reports(start)):
         payment, session_id = await STARTS[start](world)
         await tell(world, session_id, report, name=f"{number}")
-        before = await snapshot(world)
+        first_snapshot = await snapshot(world)
         await tell(world, session_id, report, name=f"{number}")
         if report.state is not GatewaySessionState.ATTEMPTED:  # two such reports are two attempts
             await world.report(payment, session_id, report)
-        assert await snapshot(world) == before, report
+        assert await snapshot(world) == first_snapshot, report
         await world.rows("DELETE FROM refund")
         await world.rows("DELETE FROM money_case")
         await world.rows("DELETE FROM capture")  # the next iteration reports the same captures

@@ -66,7 +66,7 @@ def rows_read(node: dict[str, Any]) -> float:
 def template(
     databases: Databases, any_settings: Settings, request: pytest.FixtureRequest
 ) -> Iterator[str]:
-    """A merchant whose payments are nearly all of the same kind and payer."""
+    """A merchant with payments of almost only one kind and payer."""
 
     async def fill(world: World, raw: asyncpg.Connection) -> None:
         await _fill(world, raw, request.param)

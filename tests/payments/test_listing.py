@@ -204,7 +204,7 @@ async def test_a_list_does_not_contain_payments_of_other_merchants(api: Api) -> 
 
 
 async def test_a_cursor_is_only_a_position_and_grants_no_access(api: Api) -> None:
-    """A cursor of another merchant or filter is a position in the caller's own list."""
+    """A cursor of a different merchant or filter is a position in the caller's list."""
     other_merchant = await api.world.add_merchant()
     await write_payments(api.world, 30)
     payment_ids = [row.id for row in await read_payments(api)]

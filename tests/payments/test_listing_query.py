@@ -99,7 +99,7 @@ async def test_unknown_parameters_are_ignored(api: Api) -> None:
 
 
 @pytest.mark.parametrize(
-    "same",
+    "time",
     [
         "2026-11-21T08:00:00.010Z",
         "2026-11-21T08:00:00.01Z",
@@ -116,13 +116,13 @@ async def test_unknown_parameters_are_ignored(api: Api) -> None:
         "2026-11-21T08:00:00.009999999999Z",
     ],
 )
-async def test_a_time_can_have_any_offset_and_an_unescaped_plus(api: Api, same: str) -> None:
+async def test_a_time_can_have_any_offset_and_an_unescaped_plus(api: Api, time: str) -> None:
     await write_payments(api.world, 20)
-    for text in (quote(same), same):  # a `+` in a query is a space
+    for text in (quote(time), time):  # a `+` in a query is a space
         newer = await send(api, f"created_from={text}")
         older = await send(api, f"created_to={text}")
         assert (len(newer.json["data"]), len(older.json["data"])) == (10, 10)
-    between = await send(api, f"created_from={quote(same)}&created_to={quote(same)}")
+    between = await send(api, f"created_from={quote(time)}&created_to={quote(time)}")
     assert between.json == {"data": []}
 
 

@@ -53,8 +53,8 @@ async def test_cancelling_a_pending_payment_creates_its_event(world: World) -> N
     result = await world.service.run_operation(CancelPayment(payment_id=public_id(payment)), _BOB)
     assert (result.status, await world.status(payment)) == ("CANCELLED", "CANCELLED")
     assert await world.events(payment) == ["payment.cancelled"]
-    [(who, details)] = await audit_entries(world, "payment.cancel")
-    assert (who, details) == ("Bob", {"payment_id": public_id(payment)})
+    [(actor, details)] = await audit_entries(world, "payment.cancel")
+    assert (actor, details) == ("Bob", {"payment_id": public_id(payment)})
 
 
 async def test_an_operator_cannot_cancel_a_payment_that_its_merchant_could_not_cancel(
@@ -76,8 +76,8 @@ async def test_a_refund_by_an_operator_is_reserved_audited_and_sent(world: World
     assert (result.status, result.step, result.amount) == ("PENDING", "queued", "590.00")
     assert (result.requested_by, result.approved_by) == ("Ada", None)
     assert await books(world, payment) == Books("PAID", "0", "590", 0, 59000)
-    [(who, details)] = await audit_entries(world, "payment.refund")
-    assert (who, details["refund_id"], details["amount"]) == ("Ada", result.id, "590.00")
+    [(actor, details)] = await audit_entries(world, "payment.refund")
+    assert (actor, details["refund_id"], details["amount"]) == ("Ada", result.id, "590.00")
     await work(world)
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 

@@ -156,7 +156,7 @@ class Pair:
         self.sessions[side.account_id] = selection.session.id
 
     async def create_switched(self) -> Payment:
-        """Return a payment whose buyer has switched from the first gateway to the second."""
+        """Create a payment, and switch from the first gateway to the second."""
         payment = await self.create_payment()
         await self.select(payment, self.first)
         await self.select(payment, self.second)

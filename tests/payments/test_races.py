@@ -67,7 +67,7 @@ def start_callback(
 
 
 async def start_slow_selection(world: World, payment: Payment) -> asyncio.Task[SelectedSession]:
-    """Start a selection whose gateway does not respond before `hold` is set."""
+    """Start a selection; the gateway does not respond until `hold` is set."""
     world.gateway.hold = asyncio.Event()
     world.gateway.asked.clear()
     task = start_select(world, payment, world.card)

@@ -196,15 +196,15 @@ async def test_pages_contain_every_payment_once_while_payments_are_created(
 
 
 async def test_payments_can_be_listed_by_their_age(world: World) -> None:
-    old = await world.create()
-    await world.select(old)
+    old_payment = await world.create()
+    await world.select(old_payment)
     await world.move_clock(2 * _HOUR_S)
-    young = await world.create()
-    await world.select(young)
+    new_payment = await world.create()
+    await world.select(new_payment)
     processing = {"status": PaymentStatus.PROCESSING}
-    assert await list_ids(world, **processing) == [public_id(young), public_id(old)]
+    assert await list_ids(world, **processing) == [public_id(new_payment), public_id(old_payment)]
     for age in ("1h", "60m", "3600s"):
-        assert await list_ids(world, older_than=age, **processing) == [public_id(old)]
+        assert await list_ids(world, older_than=age, **processing) == [public_id(old_payment)]
     assert await list_ids(world, older_than="1d", **processing) == []
 
 
