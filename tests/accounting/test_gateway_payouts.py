@@ -16,25 +16,25 @@ from payintent.accounting.payouts_operations import (
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import NewAccount
-from tests.accounting.test_payouts import balance, owed, refusal
+from tests.accounting.test_payouts import balance, get_payable, refusal
 from tests.refunds.refunding import paid
 from tests.support.world import World
 
 
-def came(world: World, amount: str = "1500.00", **more: Any) -> RecordGatewayPayout:
+def gateway_payout(world: World, amount: str = "1500.00", **more: Any) -> RecordGatewayPayout:
     fields = {"account_id": world.account_id, "currency": "THB", "reference": "po_1"}
     return RecordGatewayPayout(amount=amount, **(fields | more))
 
 
-async def at_gateway(world: World) -> int:
+async def get_clearing_balance(world: World) -> int:
     return await balance(world, f"gateway_clearing:{world.account_id}")
 
 
 async def test_a_gateway_payout_credits_the_bank_until_it_is_reversed(world: World) -> None:
     await paid(world)
-    took, income = await at_gateway(world), await balance(world, "fee_income")
+    clearing, income = await get_clearing_balance(world), await balance(world, "fee_income")
     recorded: GatewayPayoutRecord = await world.perform(
-        came(world, fee="30.00", paid_on="2026-11-23")
+        gateway_payout(world, fee="30.00", paid_on="2026-11-23")
     )
     assert (recorded.amount, recorded.amount_minor, recorded.fee_minor) == (
         "1500.00",
@@ -42,30 +42,32 @@ async def test_a_gateway_payout_credits_the_bank_until_it_is_reversed(world: Wor
         "3000",
     )
     assert (recorded.merchant_id, str(recorded.paid_on)) == (None, "2026-11-23")
-    assert await at_gateway(world) == took - 153_000
+    assert await get_clearing_balance(world) == clearing - 153_000
     assert await balance(world, "bank") == 150_000
     assert await balance(world, "fee_income") == income + 3_000
     assert await world.perform(CheckLedger()) == []
-    back = await world.perform(ReverseGatewayPayout(payout_id=recorded.id, note="a wrong line"))
-    assert back.reversal_note == "a wrong line"
-    assert (await at_gateway(world), await balance(world, "bank")) == (took, 0)
+    reversed_payout = await world.perform(
+        ReverseGatewayPayout(payout_id=recorded.id, note="a wrong line")
+    )
+    assert reversed_payout.reversal_note == "a wrong line"
+    assert (await get_clearing_balance(world), await balance(world, "bank")) == (clearing, 0)
     assert await balance(world, "fee_income") == income
     assert await world.perform(CheckLedger()) == []
-    again = await refusal(world, ReverseGatewayPayout(payout_id=recorded.id, note="again"))
-    assert again == (ErrorCode.CONFLICT, "the payout has already been reversed")
-    await world.perform(came(world))  # its reference is free again
-    listed = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
-    assert [item.reversed_at is None for item in listed] == [True, False]
-    assert await world.perform(ListGatewayPayouts(before=listed[1].id)) == []
+    error = await refusal(world, ReverseGatewayPayout(payout_id=recorded.id, note="again"))
+    assert error == (ErrorCode.CONFLICT, "the payout has already been reversed")
+    await world.perform(gateway_payout(world))  # the reference can be used again
+    payouts = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
+    assert [item.reversed_at is None for item in payouts] == [True, False]
+    assert await world.perform(ListGatewayPayouts(before=payouts[1].id)) == []
 
 
 async def test_a_negative_gateway_payout_is_recorded_in_reverse(
     world: World,
 ) -> None:
     await paid(world)
-    took = await at_gateway(world)
-    assert (await world.perform(came(world, "-12.50"))).amount == "-12.50"
-    assert await at_gateway(world) == took + 1_250
+    clearing = await get_clearing_balance(world)
+    assert (await world.perform(gateway_payout(world, "-12.50"))).amount == "-12.50"
+    assert await get_clearing_balance(world) == clearing + 1_250
     assert await balance(world, "bank") == -1_250
     assert await world.perform(CheckLedger()) == []
 
@@ -73,21 +75,21 @@ async def test_a_negative_gateway_payout_is_recorded_in_reverse(
 async def test_a_payout_of_a_merchants_own_account_reduces_its_balance(world: World) -> None:
     await paid(world)
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
-    due = await owed(world)
-    assert (await world.perform(came(world, "1000.00", fee="1.00"))).merchant_id == (
+    due = await get_payable(world)
+    assert (await world.perform(gateway_payout(world, "1000.00", fee="1.00"))).merchant_id == (
         world.merchant_id
     )
-    assert await owed(world) == due - 100_100
+    assert await get_payable(world) == due - 100_100
     assert await balance(world, "bank") == 0
     assert await world.perform(CheckLedger()) == []
 
 
 async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(world: World) -> None:
     await paid(world)
-    done = await asyncio.gather(
-        *(world.perform(came(world)) for _ in range(4)), return_exceptions=True
+    results = await asyncio.gather(
+        *(world.perform(gateway_payout(world)) for _ in range(4)), return_exceptions=True
     )
-    assert [item.code for item in done if isinstance(item, RefusedError)] == 3 * [
+    assert [item.code for item in results if isinstance(item, RefusedError)] == 3 * [
         ErrorCode.CONFLICT
     ]
     assert await balance(world, "bank") == 150_000
@@ -97,7 +99,7 @@ async def test_payouts_of_a_test_account_are_rejected(world: World) -> None:
     new = NewAccount(provider="simulator", merchant_id=None, name="", base_url="-", livemode=False)
     async with world.database.transaction() as tx:
         account_id = await account_store.add(tx, new)
-    code, message = await refusal(world, came(world, account_id=account_id))
+    code, message = await refusal(world, gateway_payout(world, account_id=account_id))
     assert (code, message) == (
         ErrorCode.UNPROCESSABLE,
         "payouts from test accounts cannot be recorded",
@@ -108,12 +110,12 @@ async def test_payouts_of_a_test_account_are_rejected(world: World) -> None:
 async def test_the_ledger_check_reports_a_payout_that_was_changed_directly(
     world: World, column: str
 ) -> None:
-    await world.perform(came(world))
+    await world.perform(gateway_payout(world))
     await world.rows("ALTER TABLE gateway_payout DISABLE TRIGGER gateway_payout_stands")
     await world.rows(f"UPDATE gateway_payout SET {column} = {column} + 1")
-    found = await ledger_check_store.find_differences(world.database)
-    other = "bank" if column == "amount_minor" else "fee_income"
-    assert {difference.account for difference in found} == {
+    differences = await ledger_check_store.find_differences(world.database)
+    counter_account = "bank" if column == "amount_minor" else "fee_income"
+    assert {difference.account for difference in differences} == {
         f"gateway_clearing:{world.account_id}",
-        other,
+        counter_account,
     }

@@ -28,7 +28,7 @@ from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
-#: What is in the books of a payment that was paid.
+#: The ledger balances after a payment was paid.
 PAID = {"gateway_clearing": 159000, "merchant_payable": -154389, "fee_income": -4611}
 
 
@@ -38,7 +38,7 @@ def gateway() -> FakeGateway:
 
 
 async def entries(world: World) -> list[tuple[str, str, str, int]]:
-    """Read all entries; account names omit the ids of this database."""
+    """Read all entries. Accounts are reduced to their kind, because their ids vary."""
     rows = await world.rows("SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY ctid")
     return [(r["fact"], _kind(r["debit"]), _kind(r["credit"]), int(r["amount"])) for r in rows]
 
@@ -47,7 +47,7 @@ def _kind(account: str) -> str:
     return account.partition(":")[0]
 
 
-async def agrees(world: World) -> bool:
+async def matches_facts(world: World) -> bool:
     return await ledger_check_store.find_differences(world.database) == []
 
 
@@ -62,7 +62,7 @@ async def test_a_payment_without_tax_credits_the_merchant_and_the_fee(world: Wor
         ("capture", "gateway_clearing", "merchant_payable", 154389),
         ("capture", "gateway_clearing", "fee_income", 4611),
     ]
-    assert await agrees(world)
+    assert await matches_facts(world)
 
 
 async def test_a_concurrent_second_settlement_waits_and_records_nothing(
@@ -113,7 +113,7 @@ async def test_a_refund_reported_twice_is_recorded_once(world: World) -> None:
         ("refund_reserved", "merchant_payable", "refund_reserve", 59000),
         ("refund_done", "refund_reserve", "gateway_clearing", 59000),
     ]
-    assert await agrees(world)
+    assert await matches_facts(world)
 
 
 async def test_every_step_of_a_won_and_then_lost_dispute_is_recorded(
@@ -122,7 +122,7 @@ async def test_every_step_of_a_won_and_then_lost_dispute_is_recorded(
     payment = await paid(world)
     for state in (DisputeState.INQUIRY, DisputeState.OPEN, DisputeState.WON, DisputeState.LOST):
         await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
-        assert await agrees(world)
+        assert await matches_facts(world)
     assert (await entries(world))[2:] == [
         ("dispute_opened", "merchant_payable", "dispute_reserve", 50000),
         ("dispute_won", "dispute_reserve", "merchant_payable", 50000),
@@ -138,19 +138,19 @@ async def test_disputed_money_of_an_accepted_case_is_credited_to_the_merchant(wo
     cases = await world.perform(ListCases(status="OPEN"))
     [case] = [case for case in cases if case.kind != "DISPUTE"]
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="sold"))
-    assert await agrees(world)
+    assert await matches_facts(world)
     await hear_dispute(world, dispute(payment, state=DisputeState.WON))
-    assert await agrees(world)
+    assert await matches_facts(world)
     assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
 
 
 async def balances(world: World) -> dict[str, int]:
-    """Sum debits minus credits by kind of account, without balanced accounts."""
-    found: dict[str, int] = {}
+    """Sum debits minus credits by account kind, without accounts whose sum is zero."""
+    amounts: dict[str, int] = {}
     for _, debit, credit, amount in await entries(world):
-        found[debit] = found.get(debit, 0) + amount
-        found[credit] = found.get(credit, 0) - amount
-    return {account: amount for account, amount in found.items() if amount}
+        amounts[debit] = amounts.get(debit, 0) + amount
+        amounts[credit] = amounts.get(credit, 0) - amount
+    return {account: amount for account, amount in amounts.items() if amount}
 
 
 async def test_the_ledger_balances_if_dismissed_money_later_pays_its_session(
@@ -162,13 +162,13 @@ async def test_the_ledger_balances_if_dismissed_money_later_pays_its_session(
     assert await balances(world) == {}
     await add_session(world, session_id)
     await apply_deferred_callbacks(world.database, 10)
-    assert await agrees(world)
+    assert await matches_facts(world)
     assert await balances(world) == PAID
 
 
 @pytest.fixture
 async def accepted(world: World) -> UUID:
-    """The session that was named by money in a merchant's own account and was credited with it."""
+    """Accept an orphan capture in a merchant's own account; return its session id."""
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
@@ -183,7 +183,7 @@ async def test_accepted_money_that_later_pays_its_session_is_credited_once(
     payment = await add_session(world, accepted)
     await apply_deferred_callbacks(world.database, 10)
     assert await world.status(payment) == "PAID"
-    assert await agrees(world)
+    assert await matches_facts(world)
     assert await balances(world) == PAID
     [case] = await world.perform(ListCases(status="ALL"))
     assert (case.status, case.closed_by) == ("DISMISSED", "policy:session_appeared")
@@ -203,22 +203,22 @@ async def test_accepted_money_that_is_too_late_for_its_session_reopens_a_case(
     assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
     await resolve(world, "accept")
     assert await balances(world) == {"gateway_clearing": 159000, "merchant_payable": -159000}
-    assert await agrees(world)
+    assert await matches_facts(world)
 
 
 async def test_closing_a_case_waits_for_a_concurrent_dispute(world: World) -> None:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
-    told = dispute(payment)
+    report = dispute(payment)
     async with hold_transaction(
-        world, lambda tx: record_dispute(tx, world.account_id, told)
+        world, lambda tx: record_dispute(tx, world.account_id, report)
     ) as first:
         closing = asyncio.create_task(resolve(world, "accept"))
         await wait_until_blocked(world, closing)
         await first.commit()
         await closing
-    assert await agrees(world)
+    assert await matches_facts(world)
     assert await balances(world) == {"gateway_clearing": 159000, "dispute_reserve": -159000}
 
 
@@ -243,7 +243,7 @@ async def test_accepted_money_in_a_platform_account_stays_in_suspense(world: Wor
     await tell(world, world.id_generator.new_session_id())
     await resolve(world, "accept")
     assert await balances(world) == {"gateway_clearing": 159000, "suspense": -159000}
-    assert await agrees(world)
+    assert await matches_facts(world)
 
 
 async def test_the_ledger_check_reports_exact_differences(
@@ -251,12 +251,12 @@ async def test_the_ledger_check_reports_exact_differences(
 ) -> None:
     await paid(world)
     await world.rows("UPDATE capture SET amount_minor = amount_minor + 1")
-    found = await ledger_check_store.find_differences(world.database)
+    differences = await ledger_check_store.find_differences(world.database)
     clearing, payable = (
         f"gateway_clearing:{world.account_id}",
         f"merchant_payable:{world.merchant_id}",
     )
-    assert found == [
+    assert differences == [
         LedgerDifference(
             account=clearing,
             currency="THB",

@@ -34,8 +34,8 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def forget(world: World, where: str = "true") -> None:
-    """Delete entries, which only the owner of the tables can do."""
+async def delete_entries(world: World, where: str = "true") -> None:
+    """Delete entries as the table owner, because the service cannot."""
     connection: asyncpg.Connection = await world.open_connection()
     await connection.execute(
         f"""
@@ -53,14 +53,14 @@ async def resolve(world: World, kind: str, resolution: Any) -> None:
     await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
 
 
-async def stray(world: World, reference: str) -> None:
+async def report_stray_capture(world: World, reference: str) -> None:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=reference))
 
 
-async def everything(world: World) -> None:
-    """Create one of each fact that the ledger records."""
+async def create_every_fact(world: World) -> None:
+    """Create every kind of fact that the ledger records."""
     payment = await paid(world)
     refund = await asked(world, payment, "590.00")
     await work(world)
@@ -71,9 +71,9 @@ async def everything(world: World) -> None:
         await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
     await hear_dispute(world, dispute(await paid(world)))
     for number, resolution in enumerate(("accept", "dismiss", "refund")):
-        await stray(world, f"stray-{number}")
+        await report_stray_capture(world, f"stray-{number}")
         await resolve(world, "LATE_PAYMENT", resolution)
-    await stray(world, "stray-that-waits")
+    await report_stray_capture(world, "stray-that-waits")
 
 
 async def balances(world: World) -> list[Any]:
@@ -81,53 +81,55 @@ async def balances(world: World) -> list[Any]:
 
 
 async def test_a_backfill_creates_the_same_entries_as_live_recording(world: World) -> None:
-    await everything(world)
+    await create_every_fact(world)
     live = await balances(world)
     before = await world.rows(ENTRIES)
     times = await world.rows("SELECT fact_id, fact, leg, created_at FROM ledger_entry")
-    await forget(world)
+    await delete_entries(world)
     assert await world.perform(CheckLedger()) != []
-    done = await world.perform(BackfillLedger())
-    assert done.facts > 10
+    backfill = await world.perform(BackfillLedger())
+    assert backfill.facts > 10
     assert await world.perform(CheckLedger()) == []
     entries = await world.rows(ENTRIES)
-    # A dispute that was lost is entered in one step.
+    # The backfill records a lost dispute in a single step.
     assert [row for row in entries if "dispute" not in row["fact"]] == [
         row for row in before if "dispute" not in row["fact"]
     ]
-    assert net(await balances(world)) == net(live)
+    assert get_nonzero_balances(await balances(world)) == get_nonzero_balances(live)
     later = await world.rows("SELECT fact_id, fact, leg, created_at FROM ledger_entry")
     captured_at = {row["created_at"] for row in times if row["fact"] == "capture"}
     assert {row["created_at"] for row in later if row["fact"] == "capture"} == captured_at
 
 
-def net(found: list[Any]) -> dict[str, str]:
+def get_nonzero_balances(lines: list[Any]) -> dict[str, str]:
     """Return the balances, without accounts whose balance is zero."""
-    return {item.account: item.balance_minor for item in found if item.balance_minor != "0"}
+    return {item.account: item.balance_minor for item in lines if item.balance_minor != "0"}
 
 
 async def test_an_interrupted_backfill_continues_without_duplicates(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    await everything(world)
+    await create_every_fact(world)
     live = await balances(world)
-    await forget(world, "fact_id > (SELECT fact_id FROM ledger_entry ORDER BY 1 OFFSET 5 LIMIT 1)")
+    await delete_entries(
+        world, "fact_id > (SELECT fact_id FROM ledger_entry ORDER BY 1 OFFSET 5 LIMIT 1)"
+    )
     monkeypatch.setattr("payintent.accounting.ledger_operations._BATCH", 2)
     await world.perform(BackfillLedger())
     assert await world.perform(CheckLedger()) == []
-    assert net(await balances(world)) == net(live)
+    assert get_nonzero_balances(await balances(world)) == get_nonzero_balances(live)
     assert (await world.perform(BackfillLedger())).facts == 0
 
 
 async def test_an_unrecorded_capture_that_pays_its_session_is_recorded_once(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
-    await forget(world)
+    await delete_entries(world)
     await add_session(world, session_id)
     await apply_deferred_callbacks(world.database, 10)
     await world.perform(BackfillLedger())
     assert await world.perform(CheckLedger()) == []
-    assert net(await balances(world)).keys() == {
+    assert get_nonzero_balances(await balances(world)).keys() == {
         f"gateway_clearing:{world.account_id}",
         f"merchant_payable:{world.merchant_id}",
         "fee_income",
@@ -140,7 +142,7 @@ async def test_unrecorded_refunds_and_disputes_that_end_later_are_fully_recorded
     payment = await paid(world)
     refund = await asked(world, payment, "590.00")
     await hear_dispute(world, dispute(payment, amount_minor=50000))
-    await forget(world)
+    await delete_entries(world)
     await work(world)
     await hear(world, refund.id)
     await hear_dispute(world, dispute(payment, amount_minor=50000, state=DisputeState.LOST))
@@ -150,11 +152,11 @@ async def test_unrecorded_refunds_and_disputes_that_end_later_are_fully_recorded
 
 async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None:
     await paid(world)
-    other = await world.add_merchant()
-    assert await world.perform(ShowLedger(merchant_id=other.merchant.id)) == []
+    second_merchant = await world.add_merchant()
+    assert await world.perform(ShowLedger(merchant_id=second_merchant.merchant.id)) == []
     assert await world.perform(ShowLedger(currency="USD")) == []
-    found = await world.perform(ShowLedger(merchant_id=world.merchant_id, currency="THB"))
-    assert [(item.account.partition(":")[0], item.balance_minor) for item in found] == [
+    lines = await world.perform(ShowLedger(merchant_id=world.merchant_id, currency="THB"))
+    assert [(item.account.partition(":")[0], item.balance_minor) for item in lines] == [
         ("fee_income", "-4611"),
         ("gateway_clearing", "159000"),
         ("merchant_payable", "-154389"),
@@ -163,10 +165,10 @@ async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None
 
 async def test_a_worker_reports_ledger_differences_until_they_are_resolved(world: World) -> None:
     await paid(world)
-    await forget(world, "leg = 'fee'")
+    await delete_entries(world, "leg = 'fee'")
     await check_ledger(world.service)
     assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 2
-    await forget(world)
+    await delete_entries(world)
     await world.perform(BackfillLedger())
     await check_ledger(world.service)
     assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 0
@@ -175,14 +177,14 @@ async def test_a_worker_reports_ledger_differences_until_they_are_resolved(world
 async def test_an_adjustment_is_recorded_and_causes_no_difference(world: World) -> None:
     await paid(world)
     payable = f"merchant_payable:{world.merchant_id}"
-    done = await world.perform(
+    adjustment = await world.perform(
         AdjustLedger(
             debit=payable, credit="fee_income", amount_minor="150", currency="THB", note="a fee"
         )
     )
-    assert (done.merchant_id, done.amount_minor) == (world.merchant_id, "150")
-    found = await world.perform(ShowLedger(merchant_id=world.merchant_id))
-    assert net(found) == {
+    assert (adjustment.merchant_id, adjustment.amount_minor) == (world.merchant_id, "150")
+    lines = await world.perform(ShowLedger(merchant_id=world.merchant_id))
+    assert get_nonzero_balances(lines) == {
         "fee_income": "-4761",
         f"gateway_clearing:{world.account_id}": "159000",
         payable: "-154239",

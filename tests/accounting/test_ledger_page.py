@@ -32,71 +32,71 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def _paid(world: World) -> None:
+async def _pay(world: World) -> None:
     await world.perform(SetTaxRate(country="US", rate=Decimal("0.07")))
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE'")
     await paid(world, tax_manager=TaxManager.SERVICE)
 
 
-async def _refunded(world: World) -> None:
+async def _refund(world: World) -> None:
     await asked(world, await paid(world), "590.00")
     await work(world)
     [refund] = await world.rows("SELECT id FROM refund")
     await hear(world, refund["id"])
 
 
-async def _declined(world: World) -> None:
+async def _decline_refund(world: World) -> None:
     refund = await asked(world, await paid(world), "590.00")
     await hear(world, refund.id, DECLINED)
 
 
-async def _lost(world: World) -> None:
+async def _lose_dispute(world: World) -> None:
     payment = await paid(world)
     for state in (DisputeState.OPEN, DisputeState.LOST):
         await hear_dispute(world, dispute(payment, state=state))
 
 
-async def _won(world: World) -> None:
+async def _win_dispute(world: World) -> None:
     payment = await paid(world)
     for state in (DisputeState.OPEN, DisputeState.WON):
         await hear_dispute(world, dispute(payment, state=state))
 
 
-async def _late(world: World) -> None:
+async def _report_late_capture(world: World) -> None:
     payment, session_id = await selected(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference="stray"))
 
 
-async def _resolve(world: World, resolution: Any) -> None:
+async def _resolve_case(world: World, resolution: Any) -> None:
     [case] = await world.perform(ListCases(status="OPEN"))
     await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
 
 
-async def _given_back(world: World) -> None:
-    await _late(world)
-    await _resolve(world, "refund")
+async def _refund_case(world: World) -> None:
+    await _report_late_capture(world)
+    await _resolve_case(world, "refund")
     await work(world)
 
 
-async def _accepted(world: World) -> None:
-    await _late(world)
-    await _resolve(world, "accept")
+async def _accept_case(world: World) -> None:
+    await _report_late_capture(world)
+    await _resolve_case(world, "accept")
 
 
-async def _dismissed(world: World) -> None:
-    await _late(world)
-    await _resolve(world, "dismiss")
+async def _dismiss_case(world: World) -> None:
+    await _report_late_capture(world)
+    await _resolve_case(world, "dismiss")
 
 
-async def _adopted(world: World) -> None:
+async def _adopt_capture(world: World) -> None:
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id)
     await add_session(world, session_id)
     await apply_deferred_callbacks(world.database, 10)
 
 
-async def _settled(world: World) -> None:
+async def _settle(world: World) -> None:
     await paid(world)
     record = RecordGatewayPayout(
         account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"
@@ -106,7 +106,7 @@ async def _settled(world: World) -> None:
     await world.perform(RecordPayout(merchant_id=world.merchant_id, **transfer))
 
 
-async def _own_account(world: World) -> None:
+async def _pay_out_own_account(world: World) -> None:
     await paid(world)
     await world.rows(f"UPDATE provider_account SET merchant_id = {world.merchant_id}")
     record = RecordGatewayPayout(
@@ -116,29 +116,33 @@ async def _own_account(world: World) -> None:
 
 
 FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
-    "A payment is paid": _paid,
-    "A payment is partially refunded": _refunded,
-    "A refund fails": _declined,
-    "A dispute is lost": _lost,
-    "A dispute is won": _won,
-    "A case is refunded": _given_back,
-    "A case is accepted": _accepted,
-    "A case is dismissed": _dismissed,
-    "A capture arrives before its session": _adopted,
-    "A gateway payout is forwarded to the merchant": _settled,
-    "A gateway pays out from a merchant's own account": _own_account,
+    "A payment is paid": _pay,
+    "A payment is partially refunded": _refund,
+    "A refund fails": _decline_refund,
+    "A dispute is lost": _lose_dispute,
+    "A dispute is won": _win_dispute,
+    "A case is refunded": _refund_case,
+    "A case is accepted": _accept_case,
+    "A case is dismissed": _dismiss_case,
+    "A capture arrives before its session": _adopt_capture,
+    "A gateway payout is forwarded to the merchant": _settle,
+    "A gateway pays out from a merchant's own account": _pay_out_own_account,
 }
 
 
 async def _tables(world: World) -> list[str]:
-    """Return the entries, and both sides of the accounts, in the page's format."""
+    """Format the entries and the account balances like the page."""
     rows = await world.rows(
         "SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY created_at, ctid"
     )
     table = ["| Fact | Debit | Credit | Amount |", "|---|---|---|--:|"]
     sides: dict[str, list[int]] = {}
     for row in rows:
-        debit, credit, amount = _named(row["debit"]), _named(row["credit"]), int(row["amount"])
+        debit, credit, amount = (
+            _format_account(row["debit"]),
+            _format_account(row["credit"]),
+            int(row["amount"]),
+        )
         table.append(f"| `{row['fact']}` | `{debit}` | `{credit}` | {amount} |")
         for side, account in enumerate((debit, credit)):
             sides.setdefault(account, [0, 0])[side] += amount
@@ -150,8 +154,8 @@ async def _tables(world: World) -> list[str]:
     return [*table, "", *accounts]
 
 
-def _named(account: str) -> str:
-    """Name an account by its kind and 1, whatever its id is in this database."""
+def _format_account(account: str) -> str:
+    """Replace the id of an account with 1, because the page does."""
     kind, colon, _ = account.partition(":")
     return f"{kind}:1" if colon else kind
 
@@ -159,9 +163,9 @@ def _named(account: str) -> str:
 @pytest.mark.parametrize("flow", FLOWS)
 async def test_each_documented_flow_creates_its_entries(world: World, flow: str) -> None:
     await FLOWS[flow](world)
-    shown = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
+    documented = PAGE.partition(f"### {flow}\n")[2].partition("\n#")[0]
     tables = "\n".join(await _tables(world))
-    assert tables in shown, tables
+    assert tables in documented, tables
     assert await ledger_check_store.find_differences(world.database) == []
 
 

@@ -31,7 +31,7 @@ PAID = CapturedMoney(
 STRAY = CapturedMoney(
     capture_id=ID, account_id=3, currency="USD", chain=None, merchant_id=7, credited=False
 )
-NOBODYS = CapturedMoney(
+UNASSIGNED = CapturedMoney(
     capture_id=ID, account_id=3, currency="USD", chain=None, merchant_id=None, credited=False
 )
 TOKEN = CapturedMoney(
@@ -67,55 +67,55 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
         ("capture", "tax", GATEWAY, "tax_payable", 7)]),
     ("on a chain", make_capture_entries(TOKEN, 100, Charges(0, 0)), [
         ("capture", "payable", "chain_receiver:4", PAYABLE, 100)]),
-    ("all of it is the fee", make_capture_entries(PAID, 3, Charges(3, 0)), [
+    ("equal to the fee", make_capture_entries(PAID, 3, Charges(3, 0)), [
         ("capture", "fee", GATEWAY, "fee_income", 3)]),
     ("less than the fee", make_capture_entries(PAID, 2, Charges(3, 0)), [
         ("capture", "payable", PAYABLE, GATEWAY, 1),
         ("capture", "fee", GATEWAY, "fee_income", 3)]),
-    ("of a case", make_capture_entries(STRAY, 100, CHARGES), [
+    ("without a payment", make_capture_entries(STRAY, 100, CHARGES), [
         ("capture", "suspense", GATEWAY, SUSPENSE, 100)]),
-    ("nothing came", make_capture_entries(STRAY, 0, Charges(0, 0)), []),
-    ("adopted", make_assignment_entries(PAID, 100, CHARGES), [
+    ("without money", make_capture_entries(STRAY, 0, Charges(0, 0)), []),
+    ("assigned", make_assignment_entries(PAID, 100, CHARGES), [
         ("capture_adopted", "payable", SUSPENSE, PAYABLE, 90),
         ("capture_adopted", "fee", SUSPENSE, "fee_income", 3),
         ("capture_adopted", "tax", SUSPENSE, "tax_payable", 7)]),
-    ("adopted and not credited", make_assignment_entries(STRAY, 100, CHARGES), []),
+    ("assigned but not credited", make_assignment_entries(STRAY, 100, CHARGES), []),
     ("reserved", [make_refund_entry(Fact.REFUND_RESERVED, PAID, ID, 5)], [
         ("refund_reserved", "whole", PAYABLE, RESERVE, 5)]),
     ("done", [make_refund_entry(Fact.REFUND_DONE, PAID, ID, 5)], [
         ("refund_done", "whole", RESERVE, GATEWAY, 5)]),
     ("failed", [make_refund_entry(Fact.REFUND_REVERSED, PAID, ID, 5)], [
         ("refund_reversed", "whole", RESERVE, PAYABLE, 5)]),
-    ("reserved of a case", [make_refund_entry(Fact.REFUND_RESERVED, STRAY, ID, 5)], [
+    ("reserved for a case", [make_refund_entry(Fact.REFUND_RESERVED, STRAY, ID, 5)], [
         ("refund_reserved", "whole", SUSPENSE, RESERVE, 5)]),
-    ("failed of a case", [make_refund_entry(Fact.REFUND_REVERSED, STRAY, ID, 5)], [
+    ("failed for a case", [make_refund_entry(Fact.REFUND_REVERSED, STRAY, ID, 5)], [
         ("refund_reversed", "whole", RESERVE, SUSPENSE, 5)]),
     ("done on a chain", [make_refund_entry(Fact.REFUND_DONE, TOKEN, ID, 5)], [
         ("refund_done", "whole", "refund_reserve:4", "chain_receiver:4", 5)]),
     ("accepted", make_case_entries(Fact.CASE_ACCEPTED, STRAY, ID, 9), [
         ("case_accepted", "whole", SUSPENSE, PAYABLE, 9)]),
-    ("accepted for nobody", make_case_entries(Fact.CASE_ACCEPTED, NOBODYS, ID, 9), []),
-    ("dismissed", make_case_entries(Fact.CASE_DISMISSED, NOBODYS, ID, 9), [
+    ("accepted without a merchant", make_case_entries(Fact.CASE_ACCEPTED, UNASSIGNED, ID, 9), []),
+    ("dismissed", make_case_entries(Fact.CASE_DISMISSED, UNASSIGNED, ID, 9), [
         ("case_dismissed", "whole", SUSPENSE, GATEWAY, 9)]),
     ("paid out by a gateway", make_gateway_payout_entries(PAID_OUT), [
         ("gateway_payout", "whole", "bank", GATEWAY, 90),
         ("gateway_payout", "fee", "fee_income", GATEWAY, 10)]),
-    ("paid out and reversed", make_gateway_payout_entries(PAID_OUT, is_reversal=True), [
+    ("gateway payout reversed", make_gateway_payout_entries(PAID_OUT, is_reversal=True), [
         ("gateway_payout", "reversed", GATEWAY, "bank", 90),
         ("gateway_payout", "fee_reversed", GATEWAY, "fee_income", 10)]),
-    ("taken back by a gateway",
+    ("negative gateway payout",
         make_gateway_payout_entries(replace(PAID_OUT, amount_minor=-4, fee_minor=0)), [
         ("gateway_payout", "whole", GATEWAY, "bank", 4)]),
-    ("taken back and reversed",
+    ("negative gateway payout reversed",
         make_gateway_payout_entries(
             replace(PAID_OUT, amount_minor=-4, fee_minor=-1), is_reversal=True), [
         ("gateway_payout", "reversed", "bank", GATEWAY, 4),
         ("gateway_payout", "fee_reversed", "fee_income", GATEWAY, 1)]),
-    ("paid out to the merchant of the account",
+    ("paid out to the account's merchant",
         make_gateway_payout_entries(replace(PAID_OUT, merchant_id=7)), [
         ("gateway_payout", "whole", PAYABLE, GATEWAY, 90),
         ("gateway_payout", "fee", PAYABLE, GATEWAY, 10)]),
-    ("taken from a contract's receiver",
+    ("paid out from a contract's receiver",
         make_gateway_payout_entries(replace(
             PAID_OUT, account_id=4, fee_minor=0, currency="USDT", chain="bnb")), [
         ("gateway_payout", "whole", "bank", "chain_receiver:4", 90)]),
@@ -125,14 +125,14 @@ TABLE: list[tuple[str, list[LedgerEntry], list[Row]]] = [
     ("swept", make_sweep_entries(SWEPT, {}, 0), [
         ("sweep", "1", "chain_receiver:4", "chain_deposits:4", 97),
         ("sweep", "2", "chain_gas:4", "chain_deposits:4", 3)]),
-    ("swept with a transfer that is not recorded",
+    ("swept with an unrecorded transfer",
         make_sweep_entries(replace(SWEPT, received_minor=120), {}, 0), [
         ("sweep", "1", "chain_receiver:4", "chain_deposits:4", 100)]),
     ("swept before a deposit was found",
         make_sweep_entries(SWEPT, {"chain_receiver:4": 60, "chain_deposits:4": -60}, 1), [
         ("sweep", "2", "chain_receiver:4", "chain_deposits:4", 37),
         ("sweep", "3", "chain_gas:4", "chain_deposits:4", 3)]),
-    ("swept by a sweep that was found later",
+    ("swept before the sweep was found",
         make_sweep_entries(replace(SWEPT, deposited_minor=50), {"chain_receiver:4": 97}, 1), [
         ("sweep", "2", "chain_deposits:4", "chain_receiver:4", 47)]),
     ("resolved without money", make_case_entries(Fact.CASE_DISMISSED, STRAY, ID, 0), []),
@@ -182,8 +182,10 @@ def test_a_dispute_report_records_only_changes(
     for entry in entries:
         after[entry.debit] += entry.amount_minor
         after[entry.credit] -= entry.amount_minor
-    known = {account: value for account, value in after.items() if value}
-    assert make_dispute_entries(money, ID, state, amount, known, 4) == [], "it was entered already"
+    balances = {account: value for account, value in after.items() if value}
+    assert make_dispute_entries(money, ID, state, amount, balances, 4) == [], (
+        "the same report was recorded twice"
+    )
 
 
 @pytest.mark.parametrize(

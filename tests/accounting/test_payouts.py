@@ -26,8 +26,10 @@ def payout(world: World, amount: str = "100.00", **more: Any) -> RecordPayout:
 
 
 async def balance(world: World, account: str) -> int:
-    found = await world.perform(ShowLedger(currency="THB"))
-    return sum(int(line.balance_minor) for line in found if line.account == account)
+    lines = await world.perform(ShowLedger(currency="THB"))
+    return sum(
+        int(balance_line.balance_minor) for balance_line in lines if balance_line.account == account
+    )
 
 
 async def refusal(world: World, operation: Any) -> tuple[ErrorCode, str]:
@@ -36,41 +38,43 @@ async def refusal(world: World, operation: Any) -> tuple[ErrorCode, str]:
     return refused.value.code, refused.value.message
 
 
-async def owed(world: World) -> int:
+async def get_payable(world: World) -> int:
     return -await balance(world, f"merchant_payable:{world.merchant_id}")
 
 
 async def test_a_payout_reduces_the_merchants_balance_until_it_is_reversed(world: World) -> None:
     await paid(world)
-    before = await owed(world)
+    before = await get_payable(world)
     recorded: PayoutRecord = await world.perform(payout(world, paid_on="2026-11-23"))
     assert (recorded.amount, recorded.amount_minor) == ("100.00", "10000")
     assert str(recorded.paid_on) == "2026-11-23"
-    assert await owed(world) == before - 10_000
+    assert await get_payable(world) == before - 10_000
     assert await balance(world, "bank") == -10_000
-    back = await world.perform(ReversePayout(payout_id=recorded.id, note="the account is closed"))
-    assert back.reversal_note == "the account is closed"
-    assert await owed(world) == before
+    reversed_payout = await world.perform(
+        ReversePayout(payout_id=recorded.id, note="the account is closed")
+    )
+    assert reversed_payout.reversal_note == "the account is closed"
+    assert await get_payable(world) == before
     assert await balance(world, "bank") == 0
     assert await world.perform(CheckLedger()) == []
-    again = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
-    assert again == (ErrorCode.CONFLICT, "the payout has already been reversed")
-    await world.perform(payout(world))  # its reference is free again
+    error = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
+    assert error == (ErrorCode.CONFLICT, "the payout has already been reversed")
+    await world.perform(payout(world))  # the reference can be used again
     assert [item.reference for item in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
 
 
 async def test_concurrent_payouts_cannot_exceed_the_merchants_balance(world: World) -> None:
     await paid(world)
-    due = await owed(world)
+    due = await get_payable(world)
     third = f"{(due // 3 + 1) / 100:.2f}"
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(world.perform(payout(world, third, reference=f"t {n}")) for n in range(6)),
         return_exceptions=True,
     )
-    refused = [item for item in done if isinstance(item, RefusedError)]
+    refused = [item for item in results if isinstance(item, RefusedError)]
     assert {item.code for item in refused} == {ErrorCode.UNPROCESSABLE}
-    assert len(done) - len(refused) == 2
-    assert 0 <= await owed(world) < due // 3 + 1
+    assert len(results) - len(refused) == 2
+    assert 0 <= await get_payable(world) < due // 3 + 1
 
 
 async def test_a_file_with_a_duplicate_payout_is_rejected(world: World) -> None:
@@ -83,20 +87,20 @@ async def test_a_file_with_a_duplicate_payout_is_rejected(world: World) -> None:
 
 async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(world: World) -> None:
     await paid(world)
-    done = await asyncio.gather(
+    results = await asyncio.gather(
         *(world.perform(payout(world)) for _ in range(4)), return_exceptions=True
     )
-    assert [item.code for item in done if isinstance(item, RefusedError)] == 3 * [
+    assert [item.code for item in results if isinstance(item, RefusedError)] == 3 * [
         ErrorCode.CONFLICT
     ]
 
 
 async def test_a_refund_after_a_payout_makes_the_merchants_balance_negative(world: World) -> None:
     payment = await paid(world)
-    due = await owed(world)
+    due = await get_payable(world)
     await world.perform(payout(world, f"{due / 100:.2f}"))
     await asked(world, payment, "1.00")
-    assert await owed(world) == -100
+    assert await get_payable(world) == -100
     code, message = await refusal(world, payout(world, "0.01", reference="transfer 2"))
     assert code is ErrorCode.UNPROCESSABLE
     assert message == f"merchant {world.merchant_id} is owed -1.00 THB, not 0.01"
@@ -106,11 +110,11 @@ async def test_a_payout_file_is_imported_atomically_and_idempotently(world: Worl
     await paid(world)
     merchant = world.merchant_id
     lines = [HEADER, f"{merchant},10.00,THB,,a,2026-11-23", f"{merchant},20.00,THB,,b,"]
-    done = await world.perform(ImportPayouts(lines=lines))
-    assert (done.recorded, done.recorded_before) == (2, 0)
+    result = await world.perform(ImportPayouts(lines=lines))
+    assert (result.recorded, result.recorded_before) == (2, 0)
     more = [*lines, f"{merchant},5.00,THB,,c,"]
-    done = await world.perform(ImportPayouts(lines=more))
-    assert (done.recorded, done.recorded_before) == (1, 2)
+    result = await world.perform(ImportPayouts(lines=more))
+    assert (result.recorded, result.recorded_before) == (1, 2)
     for line, code, words in (
         (f'{merchant},"1.00', ErrorCode.BAD_REQUEST, "lines: unexpected end of data"),
         (f"{merchant},99999999.00,THB,,e,", ErrorCode.UNPROCESSABLE, "line 3: merchant"),
@@ -120,9 +124,9 @@ async def test_a_payout_file_is_imported_atomically_and_idempotently(world: Worl
         (f"{merchant},11.00,THB,,f,1.2.26", ErrorCode.BAD_REQUEST, "line 3: paid_on must be a day"),
     ):
         bad = [HEADER, f"{merchant},1.00,THB,,good,", line]
-        said = await refusal(world, ImportPayouts(lines=bad))
-        assert said[0] is code, said
-        assert said[1].startswith(words), said
+        error = await refusal(world, ImportPayouts(lines=bad))
+        assert error[0] is code, error
+        assert error[1].startswith(words), error
     assert len(await world.perform(ListPayouts())) == 3
 
 
@@ -132,8 +136,8 @@ async def test_blank_lines_are_ignored_but_counted_in_line_numbers(world: World)
     blank = ["", "   ", ",,,,,", "\t"]
     first, second = f"{merchant},10.00,THB,,a,", f"{merchant},20.00,THB,,b,"
     lines = [*blank, HEADER, *blank, first, *blank, second]
-    done = await world.perform(ImportPayouts(lines=[*lines, *blank]))
-    assert (done.recorded, done.recorded_before) == (2, 0)
+    result = await world.perform(ImportPayouts(lines=[*lines, *blank]))
+    assert (result.recorded, result.recorded_before) == (2, 0)
     lines[-1] = f"{merchant},99999999.00,THB,,e,"
     assert (await refusal(world, ImportPayouts(lines=lines)))[1].startswith("line 15: merchant")
 

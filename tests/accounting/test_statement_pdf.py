@@ -49,10 +49,11 @@ LINE = StatementLineView(
     tax="0.00",
     net="1543.89",
 )
-Placed = tuple[str, float, float]  # a text, and where it begins, in points from below left
+# a text and its start position, in points from the bottom left corner
+PlacedText = tuple[str, float, float]
 
 
-def drawn(*lines: StatementLineView, name: str = "Shop") -> bytes:
+def write_pdf(*lines: StatementLineView, name: str = "Shop") -> bytes:
     return write_statement_pdf(StatementPages(statement=VIEW, merchant_name=name, lines=lines))
 
 
@@ -60,18 +61,18 @@ def pages_of(pdf: bytes) -> list[PageObject]:
     return list(PdfReader(io.BytesIO(pdf)).pages)
 
 
-def placed(page: PageObject) -> list[Placed]:
-    found: list[Placed] = []
+def list_texts(page: PageObject) -> list[PlacedText]:
+    texts: list[PlacedText] = []
 
-    def note(text: str, _: list[float], matrix: list[float], *__: object) -> None:
-        found.extend([(text.strip(), matrix[4], matrix[5])] if text.strip() else [])
+    def collect(text: str, _: list[float], matrix: list[float], *__: object) -> None:
+        texts.extend([(text.strip(), matrix[4], matrix[5])] if text.strip() else [])
 
-    page.extract_text(visitor_text=note)
-    return found
+    page.extract_text(visitor_text=collect)
+    return texts
 
 
 def test_the_first_page_has_every_figure_and_the_merchants_name() -> None:
-    [page] = pages_of(drawn(LINE))
+    [page] = pages_of(write_pdf(LINE))
     text = page.extract_text()
     assert "Statement 3 for 2026-11-25" in text
     assert "Shop (merchant 7)" in text
@@ -83,7 +84,7 @@ def test_the_first_page_has_every_figure_and_the_merchants_name() -> None:
 
 def test_every_line_of_a_long_statement_is_printed_once_on_numbered_pages() -> None:
     lines = [replace(LINE, payment_id=f"pay_{number:022}") for number in range(200)]
-    pages = [page.extract_text() for page in pages_of(drawn(*lines))]
+    pages = [page.extract_text() for page in pages_of(write_pdf(*lines))]
     assert len(pages) > 3
     for number, text in enumerate(pages, start=1):
         assert f"Page {number} of {len(pages)}" in text
@@ -94,11 +95,13 @@ def test_every_line_of_a_long_statement_is_printed_once_on_numbered_pages() -> N
 
 def test_amounts_are_right_aligned_and_shrunk_if_they_are_long() -> None:
     amounts = ["5.00", "123456.00", f"{10**30}.123456789012345678"]
-    [page] = pages_of(drawn(*(replace(LINE, net=amount) for amount in amounts)))
-    begins = {text: x for text, x, _ in placed(page) if text in amounts}
+    [page] = pages_of(write_pdf(*(replace(LINE, net=amount) for amount in amounts)))
+    begins = {text: x for text, x, _ in list_texts(page) if text in amounts}
     ends = [begins[text] + stringWidth(text, "Helvetica", 7.0) for text in amounts[:2]]
     assert ends[0] == pytest.approx(ends[1], abs=0.01)
-    assert begins[amounts[2]] == pytest.approx(ends[0] - 104.0, abs=0.01), "smaller letters"
+    assert begins[amounts[2]] == pytest.approx(ends[0] - 104.0, abs=0.01), (
+        "a long amount is printed in a smaller font"
+    )
 
 
 NAMES = {
@@ -123,8 +126,8 @@ NAMES = {
 }
 
 
-def _embedded(pdf: bytes) -> set[str]:
-    """List the fonts of the first page that are embedded as subsets."""
+def _list_embedded_fonts(pdf: bytes) -> set[str]:
+    """List the fonts that the first page embeds as subsets."""
     page: Any = pages_of(pdf)[0]
     fonts = page["/Resources"]["/Font"]
     described = [font.get_object().get("/FontDescriptor") for font in fonts.values()]
@@ -140,8 +143,10 @@ def test_names_in_any_script_are_rendered_with_an_embedded_font(
     script: str, caplog: pytest.LogCaptureFixture
 ) -> None:
     name, font = NAMES[script]
-    pdf = drawn(name=name)
-    assert any(item.startswith(font) for item in _embedded(pdf)), _embedded(pdf)
+    pdf = write_pdf(name=name)
+    assert any(item.startswith(font) for item in _list_embedded_fonts(pdf)), _list_embedded_fonts(
+        pdf
+    )
     assert len(pdf) < 60_000
     content = pages_of(pdf)[0].get_contents()
     assert content is not None
@@ -150,51 +155,51 @@ def test_names_in_any_script_are_rendered_with_an_embedded_font(
     assert caplog.records == []
 
 
-def _shaped(name: str) -> list[str]:
-    """Return the glyphs of a name from left to right, each with its outline's name and font."""
+def _shape(name: str) -> list[str]:
+    """Return a name's glyphs (outline name and font) from left to right."""
     with open_name_fonts() as fonts:
         return [glyph for _, text in shape_runs(fonts, name, 10) for glyph in text]
 
 
 def test_arabic_letters_are_joined_and_run_from_right_to_left() -> None:
-    # "بب" has an initial and a final form; apart they have the isolated one.
-    assert _shaped("بب") != _shaped("ب") * 2
-    assert _shaped("אב") == _shaped("ב") + _shaped("א")
-    assert _shaped("אב 12") == [*_shaped("12"), *_shaped(" "), *_shaped("ב"), *_shaped("א")]
-    assert _shaped("Ab אב") == [*_shaped("Ab "), *_shaped("ב"), *_shaped("א")]
-    assert _shaped("אב (ג)") == [
-        *_shaped("("),
-        *_shaped("ג"),
-        *_shaped(")"),
-        *_shaped(" "),
-        *_shaped("ב"),
-        *_shaped("א"),
+    # "بب" has an initial and a final form; a separate letter has the isolated form.
+    assert _shape("بب") != _shape("ب") * 2
+    assert _shape("אב") == _shape("ב") + _shape("א")
+    assert _shape("אב 12") == [*_shape("12"), *_shape(" "), *_shape("ב"), *_shape("א")]
+    assert _shape("Ab אב") == [*_shape("Ab "), *_shape("ב"), *_shape("א")]
+    assert _shape("אב (ג)") == [
+        *_shape("("),
+        *_shape("ג"),
+        *_shape(")"),
+        *_shape(" "),
+        *_shape("ב"),
+        *_shape("א"),
     ]
 
 
 def test_a_devanagari_vowel_sign_is_placed_before_its_consonant() -> None:
-    assert _shaped("कि") != _shaped("क") + _shaped("ि")
-    assert _shaped("कि")[1:] == _shaped("क")
+    assert _shape("कि") != _shape("क") + _shape("ि")
+    assert _shape("कि")[1:] == _shape("क")
 
 
 def test_a_thai_tone_mark_is_raised_above_a_vowel_sign() -> None:
-    assert _shaped("กี้") != _shaped("กี") + _shaped("้")
+    assert _shape("กี้") != _shape("กี") + _shape("้")
 
 
 def test_a_character_without_a_font_is_replaced_and_logged() -> None:
-    with capture_logs() as logged:
-        [page] = pages_of(drawn(name="Ab\U00020bb7\u1820"))
+    with capture_logs() as events:
+        [page] = pages_of(write_pdf(name="Ab\U00020bb7\u1820"))
     assert "Ab\ufffd\ufffd (merchant 7)" in page.extract_text().replace("\n", "")
-    [line] = [line for line in logged if line["event"] == "statement_characters_missing"]
+    [line] = [line for line in events if line["event"] == "statement_characters_missing"]
     assert "U+1820" in str(line)
     assert "U+20BB7" in str(line)
 
 
 def test_a_long_name_is_shrunk_to_fit_the_page() -> None:
-    [page] = pages_of(drawn(name="W" * 200))
-    [begin] = [x for text, x, _ in placed(page) if "merchant 7" in text]
+    [page] = pages_of(write_pdf(name="W" * 200))
+    [begin] = [x for text, x, _ in list_texts(page) if "merchant 7" in text]
     assert begin < 780
 
 
 def test_writing_a_statement_is_deterministic() -> None:
-    assert drawn(LINE, LINE) == drawn(LINE, LINE)
+    assert write_pdf(LINE, LINE) == write_pdf(LINE, LINE)

@@ -63,15 +63,15 @@ async def test_an_order_must_be_posted_as_json(api: Api) -> None:
 
 async def test_the_three_chains_have_the_network_ids_and_tokens_of_section_2_6(api: Api) -> None:
     await api.world.perform(SetToken(chain="native", symbol="USDT", address=f"0x{40 * '1'}"))
-    told = {}
+    chains = {}
     for slug in ("ethereum", "bsc", "native"):
         answer = await api.send("GET", f"/v1/chains/{slug}")
         assert answer.status == 200
-        told[answer.json["slug"]] = (
+        chains[answer.json["slug"]] = (
             answer.json["network_id"],
             {token["symbol"]: token["decimals"] for token in answer.json["tokens"]},
         )
-    assert told == {
+    assert chains == {
         "ethereum": (1, {"USDC": 6, "USDT": 6}),
         "bsc": (56, {"USDC": 18, "USDT": 18}),
         "native": (612055, {"USDT": 18, "NATIVED": 18}),
@@ -80,30 +80,36 @@ async def test_the_three_chains_have_the_network_ids_and_tokens_of_section_2_6(a
 
 async def test_tokens_that_are_disabled_or_have_no_address_are_not_listed(api: Api) -> None:
     async def symbols(slug: str) -> list[str]:
-        shown = (await api.send("GET", f"/v1/chains/{slug}")).json
-        return [token["symbol"] for token in shown["tokens"]]
+        chain = (await api.send("GET", f"/v1/chains/{slug}")).json
+        return [token["symbol"] for token in chain["tokens"]]
 
-    assert await symbols("native") == ["NATIVED"]  # its USDT has no address from the start
+    assert await symbols("native") == ["NATIVED"]  # by default, USDT has no address on this chain
     assert await symbols("ethereum") == ["USDC", "USDT"]
     await api.world.perform(SetToken(chain="ethereum", symbol="USDT", enabled=False))
     assert await symbols("ethereum") == ["USDC"]
 
 
 async def test_a_chain_without_our_contract_has_no_contract_fields(api: Api) -> None:
-    named = {"contract_address", "contract_version", "contract_abi", "pay_function", "event_topics"}
+    contract_fields = {
+        "contract_address",
+        "contract_version",
+        "contract_abi",
+        "pay_function",
+        "event_topics",
+    }
     before = (await api.send("GET", "/v1/chains/bsc")).json
-    assert (before.keys() & named, before["status"]) == (set(), "degraded")
+    assert (before.keys() & contract_fields, before["status"]) == (set(), "degraded")
     contract = await api.world.perform(
         AddContract(
             chain="bsc", address=f"0x{40 * '2'}", receiver=f"0x{40 * '3'}", deployed_block=7
         )
     )
     after = (await api.send("GET", "/v1/chains/bsc")).json
-    assert named <= after.keys()
-    shown = {item["name"] for item in after["contract_abi"]}
-    assert shown == {"pay", "refund", "is_paid", "Paid", "Refunded"}
+    assert contract_fields <= after.keys()
+    abi_names = {item["name"] for item in after["contract_abi"]}
+    assert abi_names == {"pay", "refund", "is_paid", "Paid", "Refunded"}
     await api.world.perform(RetireContract(account_id=contract.account_id))
-    assert not (await api.send("GET", "/v1/chains/bsc")).json.keys() & named
+    assert not (await api.send("GET", "/v1/chains/bsc")).json.keys() & contract_fields
 
 
 async def test_browsers_of_any_origin_can_read_a_chain_which_is_not_cached(api: Api) -> None:

@@ -34,7 +34,7 @@ from tests.support.contracts import (
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
-_OTHER = f"0x{40 * '7'}"
+_SECOND_CONTRACT = f"0x{40 * '7'}"
 
 
 @pytest.fixture
@@ -44,8 +44,8 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 
 async def _chain(world: World, slug: str) -> ChainView:
-    [found] = [item for item in await world.perform(ListChains()) if item.slug == slug]
-    return found
+    [chain] = [item for item in await world.perform(ListChains()) if item.slug == slug]
+    return chain
 
 
 async def _add(world: World, block: int, address: str = CONTRACT, chain: str = "bsc") -> int:
@@ -59,11 +59,12 @@ async def test_a_chain_is_read_from_the_deployment_block_of_its_first_contract(
     assert (await _chain(world, "bsc")).block is None
     await _add(world, 500)
     assert (await _chain(world, "bsc")).block == 499
-    await _add(world, 900, _OTHER)
+    await _add(world, 900, _SECOND_CONTRACT)
     assert (await _chain(world, "bsc")).block == 499
     await world.rows("UPDATE chain_cursor SET block = 950, hash = $1, at = clock()", bytes(32))
     await _add(world, 700, f"0x{40 * '8'}")
-    assert (await _chain(world, "bsc")).block == 699  # what it has taken meanwhile is read too
+    # earlier payments to the new contract must be read too
+    assert (await _chain(world, "bsc")).block == 699
     [cursor] = await world.rows("SELECT hash, at FROM chain_cursor")
     assert (cursor["hash"], cursor["at"]) == (None, None)
 
@@ -73,7 +74,7 @@ async def test_a_contract_can_be_registered_once_per_chain(world: World) -> None
     with pytest.raises(RefusedError, match="is already registered") as refused:
         await _add(world, 2)
     assert refused.value.code is ErrorCode.CONFLICT
-    await _add(world, 1, chain="ethereum")  # the same byte code may be anywhere
+    await _add(world, 1, chain="ethereum")  # the same address can exist on several chains
 
 
 async def test_a_retired_contract_is_not_offered_but_still_watched(world: World) -> None:
@@ -91,29 +92,29 @@ async def test_a_retired_contract_is_not_offered_but_still_watched(world: World)
 
 
 async def test_a_merchants_own_contract_cannot_be_used_by_another_merchant(world: World) -> None:
-    other = (await world.add_merchant()).merchant.id
+    owner_id = (await world.add_merchant()).merchant.id
     contract = await world.perform(
         AddContract(
             chain="bsc",
             address=CONTRACT,
             receiver=RECEIVER,
             deployed_block=1,
-            merchant_id=other,
+            merchant_id=owner_id,
         )
     )
     assert (contract.merchant_id, to_json_value(contract)["address"]) == (
-        other,
+        owner_id,
         "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359",
     )
-    assert [item.merchant_id for item in (await _chain(world, "bsc")).contracts] == [other]
+    assert [item.merchant_id for item in (await _chain(world, "bsc")).contracts] == [owner_id]
     method = {"account_id": contract.account_id, "kind": "onchain", "label": "USDT"}
     token = {"currencies": ["USDT"], "token": "USDT"}
     with pytest.raises(RefusedError, match="this merchant has no account"):
         await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method, **token))
-    await world.perform(AddPaymentMethod(merchant_id=other, **method, **token))
+    await world.perform(AddPaymentMethod(merchant_id=owner_id, **method, **token))
     with pytest.raises(RefusedError, match="kind onchain requires a contract account"):
         await world.perform(
-            AddPaymentMethod(merchant_id=other, **(method | {"kind": "card"}), **token)
+            AddPaymentMethod(merchant_id=owner_id, **(method | {"kind": "card"}), **token)
         )
 
 
@@ -123,16 +124,16 @@ async def test_omitted_fields_of_a_token_or_chain_are_unchanged(world: World) ->
     assert (after.address, after.minimum, after.enabled) == (before.address, 7, False)
     await world.perform(SetChain(chain="native", finality="confirmations", confirmations=9))
     urls = ["https://rpc.example.com"]
-    shown = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
-    assert (shown.confirmations, shown.public_rpc_urls) == (9, urls)
+    chain = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
+    assert (chain.confirmations, chain.public_rpc_urls) == (9, urls)
     cleared = await world.perform(SetChain(chain="native", public_rpc_urls=[]))
     assert (cleared.confirmations, cleared.public_rpc_urls) == (9, [])
 
 
 async def test_public_rpc_urls_can_be_set_before_finality(world: World) -> None:
     urls = ["https://rpc.example.com"]
-    shown = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
-    assert (shown.public_rpc_urls, shown.confirmations) == (urls, None)
+    chain = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
+    assert (chain.public_rpc_urls, chain.confirmations) == (urls, None)
 
 
 async def test_a_new_refunder_becomes_current_and_earlier_refunders_stay_listed(
@@ -140,16 +141,16 @@ async def test_a_new_refunder_becomes_current_and_earlier_refunders_stay_listed(
 ) -> None:
     first, second = b"\x01" * 20, b"\x02" * 20
     for refunder in (first, second):
-        shown = await world.perform(SetChain(chain="native", refunder=to_hex(refunder)))
-    assert (shown.refunders, shown.refund_approval_above) == ([first, second], 1000)
-    shown = await world.perform(SetChain(chain="native", refunder=to_hex(first)))
-    assert shown.refunders == [second, first]
-    shown = await world.perform(SetChain(chain="native", refund_approval_above="0.5"))
-    assert (shown.refunders, shown.refund_approval_above) == ([second, first], Decimal("0.5"))
+        chain = await world.perform(SetChain(chain="native", refunder=to_hex(refunder)))
+    assert (chain.refunders, chain.refund_approval_above) == ([first, second], 1000)
+    chain = await world.perform(SetChain(chain="native", refunder=to_hex(first)))
+    assert chain.refunders == [second, first]
+    chain = await world.perform(SetChain(chain="native", refund_approval_above="0.5"))
+    assert (chain.refunders, chain.refund_approval_above) == ([second, first], Decimal("0.5"))
 
 
 @pytest.mark.parametrize(
-    ("changes", "said"),
+    ("changes", "message"),
     [
         ({"refunder": "0x12"}, "refunder: an address must be 0x followed by 40 hex digits"),
         ({"refunder": "0x" + 40 * "0"}, "refunder must not be the zero address"),
@@ -159,18 +160,18 @@ async def test_a_new_refunder_becomes_current_and_earlier_refunders_stay_listed(
     ],
 )
 async def test_an_invalid_refunder_or_threshold_is_rejected(
-    world: World, changes: dict[str, str], said: str
+    world: World, changes: dict[str, str], message: str
 ) -> None:
     with pytest.raises(RefusedError) as refused:
         await world.perform(SetChain(chain="native", **changes))
     assert refused.value.code is ErrorCode.BAD_REQUEST
-    assert said in refused.value.message
+    assert message in refused.value.message
 
 
 async def test_a_halted_chain_offers_no_methods_until_it_is_resumed(world: World) -> None:
     methods = await offer_tokens(world)
-    await world.rows("UPDATE chain_cursor SET block = 90, halted = 'block 90 is another one now'")
-    assert (await _chain(world, "native")).halted == "block 90 is another one now"
+    await world.rows("UPDATE chain_cursor SET block = 90, halted = 'block 90 has changed'")
+    assert (await _chain(world, "native")).halted == "block 90 has changed"
     with pytest.raises(RefusedError) as refused:
         await bill(world, methods["NATIVED"])
     assert refused.value.code is ErrorCode.PG_NOT_AVAILABLE

@@ -1,4 +1,4 @@
-"""The methods of an unwatched chain are not in quotes, selections or the catalog."""
+"""If a chain is not watched, its methods are not in quotes, selections or the catalog."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -27,13 +27,13 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @pytest.fixture
 async def methods(api: Api) -> dict[str, int]:
-    """Offer the tokens of a chain that a watcher has just read."""
+    """Offer the tokens of a chain that was just watched."""
     offered = await offer_tokens(api.world)
-    await _look(api)
+    await _mark_watched(api)
     return offered
 
 
-async def _look(api: Api, watched_s: float = WATCHED_S) -> None:
+async def _mark_watched(api: Api, watched_s: float = WATCHED_S) -> None:
     await chain_watch_store.mark_watched(api.world.database, "native", 0, watched_s)
 
 
@@ -42,7 +42,7 @@ async def _catalog(api: Api) -> Any:
 
 
 async def _tokens(api: Api, payment: Payment) -> set[str]:
-    """Return the names of the tokens that the checkout offers."""
+    """Return the symbols of the tokens that the checkout offers."""
     answer = await api.send("GET", f"/v1/checkout/{payment.checkout_id}/quotes")
     return {quote["token"] for quote in answer.json["quotes"] if quote.get("token")}
 
@@ -55,60 +55,60 @@ async def _select(api: Api, payment: Payment, method: int) -> Answer:
     )
 
 
-async def _is_sold(api: Api, methods: dict[str, int]) -> bool:
-    """Return whether the chain is offered, on which all of its offers must agree."""
+async def _is_offered(api: Api, methods: dict[str, int]) -> bool:
+    """Return whether the chain is offered, and check that all routes agree."""
     payment = await api.world.create(currency="USD")
     offered = await _tokens(api, payment)
     selected = await _select(api, payment, methods["NATIVED"])
     status = (await api.send("GET", "/v1/chains/native")).json["status"]
-    listed = "NATIVED" in str(await _catalog(api))
+    is_in_catalog = "NATIVED" in str(await _catalog(api))
     if offered:
         assert (offered, selected.status) == ({"USDT", "NATIVED"}, 200)
-        assert (status, listed) == ("active", True)
+        assert (status, is_in_catalog) == ("active", True)
     else:
         assert refusal(selected) == (422, "PG_NOT_AVAILABLE")
         assert status in {"degraded", "halted"}
-        assert not listed
+        assert not is_in_catalog
     return bool(offered)
 
 
 async def test_a_chain_is_offered_until_its_watcher_has_not_reported_for_too_long(
     api: Api, methods: dict[str, int]
 ) -> None:
-    assert await _is_sold(api, methods)
+    assert await _is_offered(api, methods)
     await api.world.move_clock(WATCHED_S + 1)
-    assert not await _is_sold(api, methods)
-    await _look(api)
-    assert await _is_sold(api, methods)
+    assert not await _is_offered(api, methods)
+    await _mark_watched(api)
+    assert await _is_offered(api, methods)
 
 
 async def test_a_chain_that_was_never_watched_is_not_offered(api: Api) -> None:
     methods = await offer_tokens(api.world)
     await api.world.rows("UPDATE chain_cursor SET watched_since = NULL, watched_until = NULL")
-    assert not await _is_sold(api, methods)
+    assert not await _is_offered(api, methods)
 
 
 async def test_a_chain_whose_endpoints_are_far_behind_is_not_offered(
     api: Api, methods: dict[str, int]
 ) -> None:
-    await _look(api, 0)
-    assert not await _is_sold(api, methods)
+    await _mark_watched(api, 0)
+    assert not await _is_offered(api, methods)
 
 
 async def test_a_halted_chain_is_offered_once_it_is_resumed_and_watched_again(
     api: Api, methods: dict[str, int]
 ) -> None:
-    await chain_store.halt(api.world.database, "native", "a person must look")
-    assert not await _is_sold(api, methods)
-    await _look(api)
-    assert not await _is_sold(api, methods), "a look of before the halt"
+    await chain_store.halt(api.world.database, "native", "needs manual review")
+    assert not await _is_offered(api, methods)
+    await _mark_watched(api)
+    assert not await _is_offered(api, methods), "watching a halted chain does not resume it"
     await api.world.rows("UPDATE chain_cursor SET watched_until = clock() + interval '1 hour'")
-    assert not await _is_sold(api, methods), "a halt alone is enough"
+    assert not await _is_offered(api, methods), "a halted chain is offered while it is watched"
     await api.world.rows("UPDATE chain_cursor SET watched_until = clock()")
     await api.world.perform(ResumeChain(chain="native"))
-    assert not await _is_sold(api, methods)
-    await _look(api)
-    assert await _is_sold(api, methods)
+    assert not await _is_offered(api, methods)
+    await _mark_watched(api)
+    assert await _is_offered(api, methods)
 
 
 async def test_a_chain_is_not_offered_until_an_older_contracts_blocks_are_read(
@@ -118,9 +118,11 @@ async def test_a_chain_is_not_offered_until_an_older_contracts_blocks_are_read(
     await api.world.perform(
         AddContract(chain="native", address="0x" + 40 * "7", receiver=RECEIVER, deployed_block=50)
     )
-    assert not await _is_sold(api, methods)
+    assert not await _is_offered(api, methods)
     await chain_watch_store.mark_watched(api.world.database, "native", 48, WATCHED_S)
-    assert await _is_sold(api, methods), "49 is read, the block before the contract's"
+    assert await _is_offered(api, methods), (
+        "all blocks before the deployment of the contract are read"
+    )
 
 
 async def test_the_catalogs_update_time_changes_only_with_its_content(
@@ -128,12 +130,12 @@ async def test_the_catalogs_update_time_changes_only_with_its_content(
 ) -> None:
     del methods
     watched = await _catalog(api)
-    await _look(api)
-    assert await _catalog(api) == watched, "another look changes nothing"
+    await _mark_watched(api)
+    assert await _catalog(api) == watched, "the catalog has changed without a change of its content"
     await api.world.move_clock(WATCHED_S + 60)
-    gone = await _catalog(api)
-    assert gone["updated_at"] > watched["updated_at"]
+    unwatched = await _catalog(api)
+    assert unwatched["updated_at"] > watched["updated_at"]
     await api.world.move_clock(WATCHED_S + 120)
-    assert await _catalog(api) == gone
-    await _look(api)
-    assert (await _catalog(api))["updated_at"] > gone["updated_at"]
+    assert await _catalog(api) == unwatched
+    await _mark_watched(api)
+    assert (await _catalog(api))["updated_at"] > unwatched["updated_at"]

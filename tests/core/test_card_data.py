@@ -8,7 +8,7 @@ from payintent.core.texts import mask_card_data
 
 
 @pytest.mark.parametrize(
-    ("came", "kept"),
+    ("body", "masked"),
     [
         (b'{"cardNo":"4111111111111111"}', b'{"cardNo":"411111******1111"}'),
         (b"pan=4111 1111 1111 1111&x=1", b"pan=411111******1111&x=1"),
@@ -21,8 +21,8 @@ from payintent.core.texts import mask_card_data
         (b'{"client_secret":"pi_1_secret_2"}', b'{"client_secret":"***"}'),
     ],
 )
-def test_card_data_is_masked(came: bytes, kept: bytes) -> None:
-    assert mask_card_data(came) == kept
+def test_card_data_is_masked(body: bytes, masked: bytes) -> None:
+    assert mask_card_data(body) == masked
 
 
 @pytest.mark.parametrize(
@@ -33,8 +33,8 @@ def test_card_data_is_masked(came: bytes, kept: bytes) -> None:
         b'{"accountNo":"411111XXXXXX1111","amount":"000000001590.00000"}',
         b'{"id":"evt_1","amount":159000,"created":1763700000}',
         b"MerchantTradeNo=0123456789abcdef0123&card4no=1111&card6no=411111",
-        b"4111111111111112",  # no card's check digit
-        b"41111111111111111111",  # longer than any card's
+        b"4111111111111112",  # the check digit is invalid
+        b"41111111111111111111",  # longer than any card number
         b"\xff\x00\xfe",
     ],
 )

@@ -71,10 +71,10 @@ _times = st.integers(0, 2**48 - 1)
 
 @given(_times, st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1))
 def test_a_timed_id_is_a_uuid7_with_its_time_and_random_bits(ms: int, random_bits: int) -> None:
-    made = ids.make_timed_id(ms, random_bits)
-    assert (made.version, made.variant) == (7, "specified in RFC 4122")
-    assert ids.get_unix_ms(made) == ms
-    assert (made.int >> 64 & 0xFFF) << 62 | made.int & (2**62 - 1) == random_bits
+    timed_id = ids.make_timed_id(ms, random_bits)
+    assert (timed_id.version, timed_id.variant) == (7, "specified in RFC 4122")
+    assert ids.get_unix_ms(timed_id) == ms
+    assert (timed_id.int >> 64 & 0xFFF) << 62 | timed_id.int & (2**62 - 1) == random_bits
 
 
 @given(_times, st.lists(st.integers(0, 2**ids.TIMED_RANDOM_BITS - 1), min_size=2, max_size=2))
@@ -87,11 +87,11 @@ def test_timed_ids_of_the_same_millisecond_sort_by_their_random_bits(
 
 def test_session_ids_and_on_chain_payment_ids_have_128_random_bits() -> None:
     generator = IdGenerator()
-    for make in (generator.new_session_id, new_pay_uuid):
-        made = [make().int for _ in range(200)]
-        assert len(set(made)) == 200
-        for bit in range(128):  # 2 to the power of -199 that one of them is always the same
-            assert len({value >> bit & 1 for value in made}) == 2
+    for new_id in (generator.new_session_id, new_pay_uuid):
+        values = [new_id().int for _ in range(200)]
+        assert len(set(values)) == 200
+        for bit in range(128):  # a random bit is constant with a probability of 2**-199
+            assert len({value >> bit & 1 for value in values}) == 2
 
 
 def test_the_generator_creates_unique_ids_of_every_kind() -> None:
@@ -113,10 +113,10 @@ def test_an_api_key_has_the_documented_format_and_ends_with_a_checksum() -> None
 
 
 def test_a_key_with_one_changed_character_is_rejected() -> None:
-    for place, char in enumerate(KEY.text):
-        other = "x" if char != "x" else "y"
-        changed = KEY.text[:place] + other + KEY.text[place + 1 :]
-        assert api_key.parse_api_key(api_key.MERCHANT, changed) is None, place
+    for position, char in enumerate(KEY.text):
+        replacement = "x" if char != "x" else "y"
+        changed = KEY.text[:position] + replacement + KEY.text[position + 1 :]
+        assert api_key.parse_api_key(api_key.MERCHANT, changed) is None, position
 
 
 @pytest.mark.parametrize(
@@ -128,9 +128,9 @@ def test_a_malformed_key_is_rejected(text: str) -> None:
 
 def test_an_operator_or_test_key_is_not_a_merchant_key() -> None:
     for prefix in (api_key.OPERATOR, "sk_test"):
-        other = api_key.make_api_key(prefix, "Abcd1234", "s" * 43)
-        assert api_key.parse_api_key(prefix, other.text) == other
-        assert api_key.parse_api_key(api_key.MERCHANT, other.text) is None
+        key = api_key.make_api_key(prefix, "Abcd1234", "s" * 43)
+        assert api_key.parse_api_key(prefix, key.text) == key
+        assert api_key.parse_api_key(api_key.MERCHANT, key.text) is None
 
 
 @pytest.mark.parametrize(
@@ -139,8 +139,8 @@ def test_an_operator_or_test_key_is_not_a_merchant_key() -> None:
 def test_ids_increase_even_if_the_clock_goes_backwards(clock: list[int]) -> None:
     ticks = iter(clock)
     generator = IdGenerator(unix_ms=lambda: next(ticks))
-    made = [generator.new_id() for _ in clock]
-    assert made == sorted(set(made))
+    ids_in_order = [generator.new_id() for _ in clock]
+    assert ids_in_order == sorted(set(ids_in_order))
 
 
 def test_an_exhausted_millisecond_continues_in_the_next_millisecond(

@@ -14,7 +14,7 @@ from payintent.runtime.id_generator import IdGenerator
 from payintent.webhooks.feed_store import FeedCursor
 from payintent.webhooks.routes import read_feed_cursor, write_feed_cursor
 
-#: In the order of their creation, each with its time in Unix milliseconds.
+#: Ids in creation order, each with its time in Unix milliseconds.
 _TIMED = [
     ("pay_0355YBDPEhGunQljeP9DRD", "01a2234a-f260-8002-b69c-230068ba74d3", 1795888444000),
     ("pay_0355YBDPKjyOkr1mKyrcX3", "01a2234a-f261-8000-94bc-c110d6ce15b1", 1795888444001),
@@ -29,7 +29,7 @@ _SESSIONS = [
     ("sess_4CKDtwt0thXhE7Xbkn1f1L", "89f5adb8-ebf8-c285-3184-f7e70f946fff"),
 ]
 _CHECKOUT_IDS = [
-    *("cs_xW9fwBbZcGkxpeVg", "cs_pVECtcYYTh8AJ41X"),  # random; with the number encrypted
+    *("cs_xW9fwBbZcGkxpeVg", "cs_pVECtcYYTh8AJ41X"),  # random, or an encrypted number
     *("cs_gDLwdyCNcaK22bif", "cs_ZqkOQRSmSctqMauZ", "cs_PNxtIJGSaP5jIq2F"),
 ]
 _FEED_CURSORS = [

@@ -27,9 +27,9 @@ def test_every_country_has_a_unique_name() -> None:
 
 
 def test_the_eight_currencies_have_the_specified_decimals() -> None:
-    shown = {code: currency.display_decimals for code, currency in CURRENCIES.items()}
+    decimals = {code: currency.display_decimals for code, currency in CURRENCIES.items()}
     fiat = {"USD": 2, "THB": 2, "JPY": 0, "TWD": 2, "IDR": 2, "PHP": 2}
-    assert shown == fiat | {"USDT": 4, "NATIVED": 4}
+    assert decimals == fiat | {"USDT": 4, "NATIVED": 4}
     assert {code for code, currency in CURRENCIES.items() if currency.is_crypto} == TOKENS
     assert all(code == currency.code for code, currency in CURRENCIES.items())
 
@@ -55,6 +55,6 @@ def test_every_currency_is_payable_in_some_country_and_tokens_everywhere() -> No
 def test_usdc_can_settle_usd_payments_but_is_not_a_payment_currency() -> None:
     assert TENDER.keys() - CURRENCIES.keys() == {"USDC"}
     assert all(TENDER[code] is CURRENCIES[code] for code in CURRENCIES)
-    for country, asked in COUNTRIES.items():
-        assert set(TENDER_BY_COUNTRY[country]) - set(asked) == {"USDC"}
+    for country, currencies in COUNTRIES.items():
+        assert set(TENDER_BY_COUNTRY[country]) - set(currencies) == {"USDC"}
     assert "USDC" not in list_accepted_currencies("USD", pegged=False)

@@ -111,7 +111,7 @@ def test_each_currency_has_its_amount_decimals(code: str) -> None:
 
 
 @pytest.mark.parametrize(
-    ("value", "decimals", "trim", "shown"),
+    ("value", "decimals", "trim", "text"),
     [
         *(("1590", 2, False, "1590.00"), ("1590.5", 2, False, "1590.50"), ("100", 0, False, "100")),
         *(("0", 2, False, "0"), ("0.00", 2, False, "0"), ("0E-18", 18, True, "0")),
@@ -121,9 +121,9 @@ def test_each_currency_has_its_amount_decimals(code: str) -> None:
     ],
 )
 def test_amounts_are_formatted_without_exponent_and_zero_as_a_single_digit(
-    value: str, decimals: int, trim: bool, shown: str
+    value: str, decimals: int, trim: bool, text: str
 ) -> None:
-    assert format_amount(Decimal(value), decimals, trim=trim) == shown
+    assert format_amount(Decimal(value), decimals, trim=trim) == text
 
 
 @given(st.decimals(min_value=0, max_value=10**12, places=30), st.integers(0, 18))
@@ -147,7 +147,7 @@ def test_amounts_finer_than_the_smallest_unit_have_no_count() -> None:
 
 
 @pytest.mark.parametrize(
-    ("amount", "currency", "shown"),
+    ("amount", "currency", "text"),
     [
         ("1590", "THB", "1,590.00 THB"),
         ("1590.5", "THB", "1,590.50 THB"),
@@ -160,7 +160,7 @@ def test_amounts_finer_than_the_smallest_unit_have_no_count() -> None:
     ],
 )
 def test_displayed_amounts_have_separators_and_the_currencys_decimals(
-    amount: str, currency: str, shown: str
+    amount: str, currency: str, text: str
 ) -> None:
-    assert format_display_amount(amount, currency) == shown
-    assert format_display_number(amount, currency) == shown.partition(" ")[0]
+    assert format_display_amount(amount, currency) == text
+    assert format_display_number(amount, currency) == text.partition(" ")[0]

@@ -1,4 +1,4 @@
-"""Origins have a canonical form, which no other text has."""
+"""Equivalent origins have the same canonical form, and invalid URLs have none."""
 
 import pytest
 

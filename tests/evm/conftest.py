@@ -12,20 +12,20 @@ from tests.support.fault_rpc import FaultyNode
 
 
 @pytest.fixture(scope="session")
-def made(evm: Evm) -> Ground:
+def session_ground(evm: Evm) -> Ground:
     return make_ground(evm)
 
 
 @pytest.fixture
-def ground(made: Ground) -> Iterator[Ground]:
-    """The ground in its initial state, because each test's changes are undone."""
-    with made.evm.revert_afterwards():
-        yield made
+def ground(session_ground: Ground) -> Iterator[Ground]:
+    """The contracts in their initial state; changes are reverted when the test ends."""
+    with session_ground.evm.revert_afterwards():
+        yield session_ground
 
 
 @pytest.fixture
 async def node(ground: Ground) -> AsyncIterator[FaultyNode]:
-    """The reader's only node, which has no faults at first."""
+    """The reader's only node. It has no faults until a test sets them."""
     async with FaultyNode(ground.evm.url, seed=1) as node:
         yield node
 

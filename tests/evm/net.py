@@ -1,4 +1,4 @@
-"""Setup for the client's tests: names, a clock, payments, and nodes with any responses."""
+"""Setup for the client tests: names, a clock, payments, and nodes with scripted responses."""
 
 import json
 from collections.abc import AsyncIterator, Callable
@@ -21,7 +21,7 @@ AMOUNT = 25_500_000
 HASH = "0x" + 64 * "a"
 BLOCK = {"number": "0x0", "hash": HASH, "parentHash": HASH, "timestamp": "0x6a000000"}
 
-Say = Callable[[list[dict[str, Any]]], web.Response | list[Any] | dict[str, Any]]
+Respond = Callable[[list[dict[str, Any]]], web.Response | list[Any] | dict[str, Any]]
 
 
 @dataclass
@@ -38,8 +38,8 @@ def raw(address: str) -> bytes:
     return bytes.fromhex(address[2:])
 
 
-def pay_some(ground: Ground, count: int) -> list[bytes]:
-    """Make this many payments, in a block each, and return their uuids."""
+def make_payments(ground: Ground, count: int) -> list[bytes]:
+    """Make this many payments, each in its own block, and return their uuids."""
     bills = [number.to_bytes(16, "big") for number in range(1, count + 1)]
     for bill in bills:
         ground.pay(ground.usdt, AMOUNT, bill=bill)
@@ -57,17 +57,21 @@ async def search(
 
 
 @asynccontextmanager
-async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[RpcChainReader]:
-    """A reader of a node whose responses after its identification come from `say`."""
+async def scripted_reader(
+    respond: Respond, *, config: ReaderConfig = CONFIG
+) -> AsyncIterator[RpcChainReader]:
+    """A reader of a node that identifies itself and then responds with `respond`."""
 
     async def answer(request: web.Request) -> web.StreamResponse:
-        asked = json.loads(await request.read())
-        calls = asked if isinstance(asked, list) else [asked]
+        payload = json.loads(await request.read())
+        calls = payload if isinstance(payload, list) else [payload]
         if calls[0]["method"] == "eth_chainId":
             results = [hex(NETWORK), BLOCK]
-            told = [said(call, one) for call, one in zip(calls, results, strict=True)]
-            return web.json_response(told)
-        answered = say(calls)
+            responses = [
+                make_result(call, result) for call, result in zip(calls, results, strict=True)
+            ]
+            return web.json_response(responses)
+        answered = respond(calls)
         return answered if isinstance(answered, web.Response) else web.json_response(answered)
 
     app = web.Application()
@@ -83,10 +87,10 @@ async def saying(say: Say, *, config: ReaderConfig = CONFIG) -> AsyncIterator[Rp
         await clean_up(runner)
 
 
-def said(call: dict[str, Any], result: Any) -> dict[str, Any]:
+def make_result(call: dict[str, Any], result: Any) -> dict[str, Any]:
     return {"jsonrpc": "2.0", "id": call["id"], "result": result}
 
 
-def refusal(call: dict[str, Any] | None, message: str, **fields: Any) -> dict[str, Any]:
+def make_error(call: dict[str, Any] | None, message: str, **fields: Any) -> dict[str, Any]:
     error = {"code": -32_000, "message": message} | fields
     return {"jsonrpc": "2.0", "id": call["id"] if call else None, "error": error}

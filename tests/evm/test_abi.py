@@ -1,4 +1,4 @@
-"""Calls and words are equal to eth-abi's, with names from the compiled contracts."""
+"""Calls and words are encoded like eth-abi, and names match the compiled contracts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -22,7 +22,7 @@ PAY = abi.encode_pay(16 * b"u", 20 * b"t", 7, 9)
 
 
 @pytest.mark.parametrize(
-    ("contract", "function", "known"),
+    ("contract", "function", "selector"),
     [
         (GATEWAY, "pay", abi.PAY),
         (GATEWAY, "refund", abi.REFUND),
@@ -33,12 +33,14 @@ PAY = abi.encode_pay(16 * b"u", 20 * b"t", 7, 9)
         (PLAIN_TOKEN, "decimals", abi.DECIMALS),
     ],
 )
-def test_selectors_match_the_compiled_contracts(contract: str, function: str, known: bytes) -> None:
-    assert load(contract).selector(function) == f"0x{known.hex()}"
+def test_selectors_match_the_compiled_contracts(
+    contract: str, function: str, selector: bytes
+) -> None:
+    assert load(contract).selector(function) == f"0x{selector.hex()}"
 
 
 @pytest.mark.parametrize(
-    ("signature", "known"),
+    ("signature", "selector"),
     [
         (abi.PAY_SIGNATURE, abi.PAY),
         ("Error(string)", abi.ERROR),
@@ -46,8 +48,8 @@ def test_selectors_match_the_compiled_contracts(contract: str, function: str, kn
         ("receiver()", RECEIVER_SELECTOR),
     ],
 )
-def test_literal_selectors_match_their_signatures(signature: str, known: bytes) -> None:
-    assert keccak(signature.encode())[:4] == known
+def test_literal_selectors_match_their_signatures(signature: str, selector: bytes) -> None:
+    assert keccak(signature.encode())[:4] == selector
 
 
 def test_the_pay_signature_matches_the_compiled_contract() -> None:
@@ -55,12 +57,12 @@ def test_the_pay_signature_matches_the_compiled_contract() -> None:
 
 
 def test_topics_match_the_compiled_contract() -> None:
-    known = {"Paid": event_logs.PAID, "Refunded": event_logs.REFUNDED}
-    assert load(GATEWAY).topics == {name: f"0x{one.hex()}" for name, one in known.items()}
+    topics = {"Paid": event_logs.PAID, "Refunded": event_logs.REFUNDED}
+    assert load(GATEWAY).topics == {name: f"0x{topic.hex()}" for name, topic in topics.items()}
 
 
 @pytest.mark.parametrize(
-    ("function", "known", "types"),
+    ("function", "selector", "types"),
     [
         (abi.encode_pay, abi.PAY, ["bytes16", "address", "uint256", "uint256"]),
         (abi.encode_refund, abi.REFUND, ["bytes16", "bytes16", "address", "address", "uint256"]),
@@ -73,20 +75,20 @@ def test_topics_match_the_compiled_contract() -> None:
 )
 @given(data=some.data())
 def test_calls_are_encoded_like_eth_abi(
-    function: Callable[..., bytes], known: bytes, types: list[str], data: some.DataObject
+    function: Callable[..., bytes], selector: bytes, types: list[str], data: some.DataObject
 ) -> None:
     arguments: list[Any] = [data.draw(SOME[item]) for item in types]
 
-    assert function(*arguments) == known + encode(types, arguments)
+    assert function(*arguments) == selector + encode(types, arguments)
 
 
 @given(UUIDS, ADDRESSES, UINTS, UINTS)
 def test_an_encoded_pay_call_can_be_decoded(
     uuid: bytes, token: bytes, amount: int, deadline: int
 ) -> None:
-    told = abi.read_pay(abi.encode_pay(uuid, token, amount, deadline))
+    call = abi.read_pay(abi.encode_pay(uuid, token, amount, deadline))
 
-    assert told == PayCall(uuid, token, amount, deadline)
+    assert call == PayCall(uuid, token, amount, deadline)
 
 
 @pytest.mark.parametrize(
@@ -96,8 +98,8 @@ def test_an_encoded_pay_call_can_be_decoded(
         PAY[:-1],
         PAY + b"\0",
         b"\0" + PAY[1:],
-        PAY[:20] + b"\1" + PAY[21:],  # the uuid's padding
-        PAY[:47] + b"\1" + PAY[48:],  # the token's padding
+        PAY[:20] + b"\1" + PAY[21:],  # a nonzero byte in the uuid's padding
+        PAY[:47] + b"\1" + PAY[48:],  # a nonzero byte in the token's padding
     ],
     ids=["empty", "short", "long", "other function", "dirty uuid", "dirty token"],
 )

@@ -1,4 +1,4 @@
-"""Logs are parsed as eth-abi writes them, and rejected in any other form."""
+"""Logs that eth-abi encodes are decoded, and malformed logs are rejected."""
 
 import json
 from typing import Any
@@ -40,7 +40,7 @@ def log(
     }
 
 
-def paid(
+def paid_log(
     uuid: bytes = 16 * b"u",
     payer: bytes = 20 * b"p",
     token: bytes = 20 * b"t",
@@ -51,7 +51,7 @@ def paid(
     return log(PAID, indexed, [("uint256", amount), ("address", receiver)])
 
 
-def refunded(
+def refunded_log(
     uuid: bytes = 16 * b"u",
     refund_id: bytes = 16 * b"i",
     token: bytes = 20 * b"t",
@@ -71,23 +71,23 @@ def read(*answers: dict[str, Any], start: int = 100, end: int = 100) -> tuple[An
 def test_payment_logs_are_decoded(
     uuid: bytes, payer: bytes, token: bytes, amount: int, receiver: bytes
 ) -> None:
-    told, _ = read(paid(uuid, payer, token, amount, receiver))
+    logs, _ = read(paid_log(uuid, payer, token, amount, receiver))
 
     place = (100, BLOCK_HASH, TX_HASH, 7)
-    assert told == (PaidLog(CONTRACT, uuid, payer, token, amount, receiver, *place),)
+    assert logs == (PaidLog(CONTRACT, uuid, payer, token, amount, receiver, *place),)
 
 
 @given(UUIDS, UUIDS, ADDRESSES, UINTS, ADDRESSES, ADDRESSES)
 def test_refund_logs_are_decoded(
     uuid: bytes, refund_id: bytes, token: bytes, amount: int, to: bytes, sender: bytes
 ) -> None:
-    _, told = read(refunded(uuid, refund_id, token, amount, to, sender))
+    _, refunds = read(refunded_log(uuid, refund_id, token, amount, to, sender))
 
     place = (100, BLOCK_HASH, TX_HASH, 7)
-    assert told == (RefundedLog(CONTRACT, uuid, refund_id, token, amount, to, sender, *place),)
+    assert refunds == (RefundedLog(CONTRACT, uuid, refund_id, token, amount, to, sender, *place),)
 
 
-def changed(answer: dict[str, Any], **fields: Any) -> dict[str, Any]:
+def replace_fields(answer: dict[str, Any], **fields: Any) -> dict[str, Any]:
     return {**answer, **fields}
 
 
@@ -97,40 +97,40 @@ def with_topic(answer: dict[str, Any], number: int, text: str) -> dict[str, Any]
     return {**answer, "topics": topics}
 
 
-P, R = paid(), refunded()
+P, R = paid_log(), refunded_log()
 MALFORMED = {
-    "no topics": changed(P, topics=[]),
-    "three topics": changed(P, topics=P["topics"][:3]),
-    "five topics": changed(P, topics=[*P["topics"], P["topics"][1]]),
-    "another event": with_topic(P, 0, "0x" + 64 * "1"),
-    "the other event": with_topic(P, 0, R["topics"][0]),
-    "no data": changed(P, data="0x"),
-    "a word too few": changed(P, data=P["data"][:-64]),
-    "a word too many": changed(P, data=P["data"] + 64 * "0"),
-    "half a byte": changed(P, data=P["data"] + "0"),
-    "no hex digits": changed(P, data=P["data"][:-2] + "zz"),
-    "a blank": changed(P, data=P["data"][:-2] + "  "),
-    "no prefix": changed(P, data="00" + P["data"][2:]),
+    "no topics": replace_fields(P, topics=[]),
+    "three topics": replace_fields(P, topics=P["topics"][:3]),
+    "five topics": replace_fields(P, topics=[*P["topics"], P["topics"][1]]),
+    "an unknown event": with_topic(P, 0, "0x" + 64 * "1"),
+    "the refund event": with_topic(P, 0, R["topics"][0]),
+    "no data": replace_fields(P, data="0x"),
+    "a missing word": replace_fields(P, data=P["data"][:-64]),
+    "an extra word": replace_fields(P, data=P["data"] + 64 * "0"),
+    "half a byte": replace_fields(P, data=P["data"] + "0"),
+    "invalid hex digits": replace_fields(P, data=P["data"][:-2] + "zz"),
+    "spaces": replace_fields(P, data=P["data"][:-2] + "  "),
+    "no prefix": replace_fields(P, data="00" + P["data"][2:]),
     "a dirty uuid": with_topic(P, 1, P["topics"][1][:-1] + "1"),
     "a dirty payer": with_topic(P, 2, "0x1" + P["topics"][2][3:]),
     "a dirty token": with_topic(P, 3, "0x" + 23 * "0" + "1" + P["topics"][3][26:]),
-    "a dirty receiver": changed(P, data=P["data"][:66] + "1" + P["data"][67:]),
+    "a dirty receiver": replace_fields(P, data=P["data"][:66] + "1" + P["data"][67:]),
     "a dirty refund id": with_topic(R, 2, R["topics"][2][:-1] + "1"),
-    "a dirty destination": changed(R, data=R["data"][:66] + "1" + R["data"][67:]),
-    "a dirty sender": changed(R, data=R["data"][:130] + "1" + R["data"][131:]),
-    "taken back": changed(P, removed=True),
-    "a short address": changed(P, address=P["address"][:-2]),
-    "a short block hash": changed(P, blockHash=P["blockHash"][:-2]),
-    "a long transaction hash": changed(P, transactionHash=P["transactionHash"] + "00"),
-    "a waiting block": changed(P, blockNumber=None),
-    "a negative number": changed(P, blockNumber="0x-64"),
-    "an underscore": changed(P, logIndex="0x1_0"),
-    "a number too large": changed(P, logIndex="0x8000000000000000"),
-    "an empty number": changed(P, logIndex="0x"),
-    "a number, not text": changed(P, logIndex=7),
-    "a foreign contract": changed(P, address="0x" + 40 * "d"),
-    "a block before": changed(P, blockNumber="0x63"),
-    "a block behind": changed(P, blockNumber="0x65"),
+    "a dirty destination": replace_fields(R, data=R["data"][:66] + "1" + R["data"][67:]),
+    "a dirty sender": replace_fields(R, data=R["data"][:130] + "1" + R["data"][131:]),
+    "removed": replace_fields(P, removed=True),
+    "a short address": replace_fields(P, address=P["address"][:-2]),
+    "a short block hash": replace_fields(P, blockHash=P["blockHash"][:-2]),
+    "a long transaction hash": replace_fields(P, transactionHash=P["transactionHash"] + "00"),
+    "a pending block": replace_fields(P, blockNumber=None),
+    "a negative number": replace_fields(P, blockNumber="0x-64"),
+    "an underscore": replace_fields(P, logIndex="0x1_0"),
+    "a number that is too large": replace_fields(P, logIndex="0x8000000000000000"),
+    "an empty number": replace_fields(P, logIndex="0x"),
+    "a number instead of text": replace_fields(P, logIndex=7),
+    "a foreign contract": replace_fields(P, address="0x" + 40 * "d"),
+    "an earlier block": replace_fields(P, blockNumber="0x63"),
+    "a later block": replace_fields(P, blockNumber="0x65"),
 }
 
 
@@ -141,28 +141,28 @@ def test_a_malformed_log_is_rejected(answer: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other"),
+    ("first", "second"),
     [
         (P, P),
-        (P, changed(P, blockNumber="0x65", blockHash="0x" + 64 * "1")),
-        (P, changed(P, transactionHash="0x" + 64 * "1")),
-        (P, changed(R, transactionHash="0x" + 64 * "1")),
-        (P, changed(P, logIndex="0x8", blockHash="0x" + 64 * "1")),
+        (P, replace_fields(P, blockNumber="0x65", blockHash="0x" + 64 * "1")),
+        (P, replace_fields(P, transactionHash="0x" + 64 * "1")),
+        (P, replace_fields(R, transactionHash="0x" + 64 * "1")),
+        (P, replace_fields(P, logIndex="0x8", blockHash="0x" + 64 * "1")),
     ],
-    ids=["twice", "in two blocks", "at one place", "two kinds at one place", "two hashes"],
+    ids=["duplicate", "two blocks", "same index", "two kinds with the same index", "two hashes"],
 )
-def test_contradictory_logs_are_rejected(one: dict[str, Any], other: dict[str, Any]) -> None:
+def test_contradictory_logs_are_rejected(first: dict[str, Any], second: dict[str, Any]) -> None:
     with pytest.raises(ValueError, match=r"duplicate|two"):
-        read(one, other, end=101)
+        read(first, second, end=101)
 
 
 def test_logs_are_returned_in_chain_order() -> None:
-    later = changed(P, logIndex="0xa")
-    last = changed(P, logIndex="0x0", blockNumber="0x65", blockHash="0x" + 64 * "1")
+    later = replace_fields(P, logIndex="0xa")
+    last = replace_fields(P, logIndex="0x0", blockNumber="0x65", blockHash="0x" + 64 * "1")
 
-    told, _ = read(last, later, P, end=101)
+    logs, _ = read(last, later, P, end=101)
 
-    assert [(item.block_number, item.log_index) for item in told] == [(100, 7), (100, 10), (101, 0)]
+    assert [(item.block_number, item.log_index) for item in logs] == [(100, 7), (100, 10), (101, 0)]
 
 
 def test_uppercase_hex_digits_are_accepted() -> None:
@@ -173,18 +173,18 @@ def test_uppercase_hex_digits_are_accepted() -> None:
     }
     topics = ["0x" + topic[2:].upper() for topic in P["topics"]]
 
-    assert read(changed(P, **upper, topics=topics)) == read(P)
+    assert read(replace_fields(P, **upper, topics=topics)) == read(P)
 
 
 @pytest.mark.parametrize("answer", MALFORMED.values(), ids=MALFORMED)
 def test_foreign_logs_in_a_receipt_are_ignored(answer: dict[str, Any]) -> None:
-    """Any contract can write such a log next to ours, in the same transaction."""
+    """Any contract can emit such a log in the same transaction as our contract."""
     try:
-        listed = [msgspec.convert(item, RpcLog) for item in (answer, P)]
+        rpc_logs = [msgspec.convert(item, RpcLog) for item in (answer, P)]
     except msgspec.ValidationError:
-        return  # no node writes this, whatever a contract does
+        return  # no node returns this, even if a contract misbehaves
 
-    logs, refunds = read_matching_logs(listed)
+    logs, refunds = read_matching_logs(rpc_logs)
 
     assert refunds == ()
     assert [

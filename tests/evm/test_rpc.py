@@ -22,9 +22,9 @@ from tests.evm.net import (
     HASH,
     NODE,
     Clock,
-    refusal,
-    said,
-    saying,
+    make_error,
+    make_result,
+    scripted_reader,
 )
 from tests.onchain.contract.ground import Ground
 from tests.support.fault_rpc import Breakage, Faults, FaultyNode
@@ -35,12 +35,12 @@ HASHES = [bytes([number]) * 32 for number in range(1, 11)]
 
 
 @contextmanager
-def down(words: str) -> Iterator[None]:
+def raises_unavailable(words: str) -> Iterator[None]:
     with pytest.raises(ChainUnavailableError, match=words):
         yield
 
 
-def counted(name: str, kind: str) -> float:
+def get_counter(name: str, kind: str) -> float:
     labels = {"chain": CHAIN, "endpoint": NODE, "kind": kind}
     return REGISTRY.get_sample_value(f"payintent_chain_{name}_total", labels) or 0.0
 
@@ -62,20 +62,20 @@ async def test_unusable_responses_raise_an_error_and_are_counted_by_kind(
     node: FaultyNode, reader: RpcChainReader, breakage: Breakage, kind: str
 ) -> None:
     await reader.fetch_block(NODE, 1)
-    before = counted("rpc_errors", kind)
+    before = get_counter("rpc_errors", kind)
     node.faults = Faults(broken=1.0, breakages=[breakage])
 
-    with down(f"{NODE} returns no usable response: {kind}"):
+    with raises_unavailable(f"{NODE} returns no usable response: {kind}"):
         await reader.fetch_receipts(NODE, HASHES[:2])
 
-    assert counted("rpc_errors", kind) == before + 1
+    assert get_counter("rpc_errors", kind) == before + 1
 
 
 async def test_a_hanging_endpoint_times_out(node: FaultyNode) -> None:
     reader = RpcChainReader(CHAIN, [node.url], BRIEF)
     node.faults = Faults(broken=1.0, breakages=[Breakage.HANG])
 
-    with down("timeout"):
+    with raises_unavailable("timeout"):
         await reader.fetch_block(NODE, 1)
 
     await reader.close()
@@ -85,7 +85,7 @@ async def test_an_unreachable_endpoint_is_retried_after_its_back_off(node: Fault
     clock = Clock()
     reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
-    with down("connection"):
+    with raises_unavailable("connection"):
         await reader.fetch_block(NODE, 1)
     node.faults = Faults()
 
@@ -102,25 +102,25 @@ async def test_the_back_off_of_a_failing_endpoint_doubles_up_to_30_seconds(
     reader = RpcChainReader(CHAIN, [node.url], CONFIG, clock)
     node.faults = Faults(off=True)
 
-    for rest_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
-        asked = node.requests
-        with down("no usable response"):
+    for back_off_s in (0.05, 0.1, 0.2, 0.4, 0.8, 1.6, 3.2, 6.4, 12.8, 25.6, 30.0, 30.0):
+        requests = node.requests
+        with raises_unavailable("no usable response"):
             await reader.fetch_block(NODE, 1)
-        assert node.requests > asked
-        asked = node.requests
-        clock.now_s += rest_s * 0.999
-        with down("backing off"):
+        assert node.requests > requests
+        requests = node.requests
+        clock.now_s += back_off_s * 0.999
+        with raises_unavailable("backing off"):
             await reader.fetch_block(NODE, 1)
-        assert node.requests == asked
-        clock.now_s += rest_s * 0.002
+        assert node.requests == requests
+        clock.now_s += back_off_s * 0.002
 
     node.faults = Faults()
     assert await reader.fetch_block(NODE, 1)
     node.faults = Faults(off=True)
-    with down("no usable response"):
+    with raises_unavailable("no usable response"):
         await reader.fetch_block(NODE, 1)
     clock.now_s += 0.0501
-    with down("no usable response"):  # the first rest again
+    with raises_unavailable("no usable response"):  # the first back-off delay again
         await reader.fetch_block(NODE, 1)
 
     await reader.close()
@@ -135,14 +135,14 @@ async def test_an_endpoint_failure_and_its_recovery_are_logged_once(
     with capture_logs() as lines:
         for _ in range(3):
             clock.now_s += 60
-            with down("connection"):
+            with raises_unavailable("connection"):
                 await reader.fetch_block(NODE, 1)
         node.faults = Faults()
         clock.now_s += 60
         await reader.fetch_block(NODE, 1)
 
-    told = [(line["event"], line.get("kind"), line["endpoint"]) for line in lines]
-    assert told == [
+    events = [(line["event"], line.get("kind"), line["endpoint"]) for line in lines]
+    assert events == [
         ("chain_endpoint_failed", "connection", NODE),
         ("chain_endpoint_recovered", None, NODE),
     ]
@@ -164,26 +164,31 @@ async def test_the_endpoint_url_is_never_disclosed(node: FaultyNode, faults: Fau
     reader = RpcChainReader(CHAIN, [node.url, "http://user:key-too@127.0.0.1:1/key-too"], BRIEF)
     caught: list[BaseException] = []
     with capture_logs() as lines:
-        for asked in (
+        for request in (
             reader.fetch_heads(),
             reader.fetch_block("native-2", 1),
             reader.fetch_receipts(NODE, HASHES[:2]),
             reader.search_logs(NODE, 1, 5, [bytes(20)], None),
         ):
             try:
-                await asked
+                await request
             except ChainUnavailableError as error:
                 caught.append(error)
 
     assert caught
-    told = [repr(lines), repr(reader), repr(vars(reader)["_endpoints"]), generate_latest().decode()]
+    texts = [
+        repr(lines),
+        repr(reader),
+        repr(vars(reader)["_endpoints"]),
+        generate_latest().decode(),
+    ]
     for error in caught:
-        told += ["".join(traceback.format_exception(error)), repr(error)]
-        assert error.__context__ is None  # an error of aiohttp would have the URL
+        texts += ["".join(traceback.format_exception(error)), repr(error)]
+        assert error.__context__ is None  # an aiohttp error would contain the URL
         assert error.__cause__ is None
     port = node.url.split(":")[2].split("/")[0]
     for secret in ("a-key-that-is-secret", "key-too", "http://", f":{port}"):
-        assert [item for item in told if secret in item.replace(__file__, "")] == []
+        assert [item for item in texts if secret in item.replace(__file__, "")] == []
     await reader.close()
 
 
@@ -211,72 +216,84 @@ def test_a_chain_without_endpoints_is_rejected() -> None:
 
 async def test_redirects_are_not_followed() -> None:
     elsewhere = {"Location": "http://127.0.0.1:1/"}
-    async with saying(lambda _: web.Response(status=307, headers=elsewhere)) as reader:
-        with down("status"):
+    async with scripted_reader(lambda _: web.Response(status=307, headers=elsewhere)) as reader:
+        with raises_unavailable("status"):
             await reader.fetch_block(NODE, 1)
 
 
 async def test_compressed_responses_are_not_decompressed() -> None:
     def packed(calls: list[dict[str, Any]]) -> web.Response:
-        response = web.json_response(said(calls[0], BLOCK))
+        response = web.json_response(make_result(calls[0], BLOCK))
         response.enable_compression(web.ContentCoding.gzip, strategy=0)
         return response
 
-    async with saying(packed) as reader:
-        with down("malformed"):
+    async with scripted_reader(packed) as reader:
+        with raises_unavailable("malformed"):
             await reader.fetch_block(NODE, 0)
 
 
 SINGLE = {
-    "another id": lambda call: said({"id": call["id"] + 1}, None),
-    "no id": lambda _: said({"id": None}, None),
-    "a text for an id": lambda call: said({"id": str(call["id"])}, None),
+    "a different id": lambda call: make_result({"id": call["id"] + 1}, None),
+    "no id": lambda _: make_result({"id": None}, None),
+    "text as the id": lambda call: make_result({"id": str(call["id"])}, None),
     "neither result nor error": lambda call: {"jsonrpc": "2.0", "id": call["id"]},
-    "a list": lambda call: [said(call, None)],
-    "nothing": lambda _: web.Response(text=""),
-    "a text": lambda _: web.Response(text='"hello"'),
-    "deep brackets": lambda _: web.Response(text='{"result":' + 100_000 * "["),
-    "no utf-8": lambda _: web.Response(body=b'{"id":1,"result":"\xff"}'),
-    "a block without a hash": lambda call: said(call, {**BLOCK, "hash": None}),
-    "a block of another number": lambda call: said(call, {**BLOCK, "number": "0x1"}),
-    "a block of no time": lambda call: said(call, {**BLOCK, "timestamp": "0xffffffffffffff"}),
-    "a block of no age": lambda call: said(call, {**BLOCK, "timestamp": "0x7fffffffffffffff"}),
-    "a block with a short hash": lambda call: said(call, {**BLOCK, "hash": HASH[:-2]}),
+    "a list": lambda call: [make_result(call, None)],
+    "an empty body": lambda _: web.Response(text=""),
+    "a string": lambda _: web.Response(text='"hello"'),
+    "deeply nested brackets": lambda _: web.Response(text='{"result":' + 100_000 * "["),
+    "invalid utf-8": lambda _: web.Response(body=b'{"id":1,"result":"\xff"}'),
+    "a block without a hash": lambda call: make_result(call, {**BLOCK, "hash": None}),
+    "a block with a different number": lambda call: make_result(call, {**BLOCK, "number": "0x1"}),
+    "a block with an invalid time": lambda call: make_result(
+        call, {**BLOCK, "timestamp": "0xffffffffffffff"}
+    ),
+    "a block with an excessive time": lambda call: make_result(
+        call, {**BLOCK, "timestamp": "0x7fffffffffffffff"}
+    ),
+    "a block with a short hash": lambda call: make_result(call, {**BLOCK, "hash": HASH[:-2]}),
 }
 
 
-@pytest.mark.parametrize("say", SINGLE.values(), ids=SINGLE)
-async def test_a_malformed_response_is_rejected(say: Any) -> None:
-    async with saying(lambda calls: say(calls[0])) as reader:
-        with down("malformed"):
+@pytest.mark.parametrize("respond", SINGLE.values(), ids=SINGLE)
+async def test_a_malformed_response_is_rejected(respond: Any) -> None:
+    async with scripted_reader(lambda calls: respond(calls[0])) as reader:
+        with raises_unavailable("malformed"):
             await reader.fetch_block(NODE, 0)
 
 
 BATCHES = {
-    "one too few": lambda calls: [said(call, None) for call in calls[1:]],
-    "one too many": lambda calls: [said(item, None) for item in [*calls, {"id": 10_000}]],
-    "one twice": lambda calls: [said(item, None) for item in [calls[0], *calls[:-1]]],
-    "one twice along with all": lambda calls: [said(item, None) for item in [calls[0], *calls]],
-    "one foreign": lambda calls: [said(item, None) for item in [*calls[:-1], {"id": 10_000}]],
-    "one object": lambda calls: said(calls[0], None),
+    "a missing response": lambda calls: [make_result(call, None) for call in calls[1:]],
+    "an extra response": lambda calls: [
+        make_result(item, None) for item in [*calls, {"id": 10_000}]
+    ],
+    "a duplicate response": lambda calls: [
+        make_result(item, None) for item in [calls[0], *calls[:-1]]
+    ],
+    "a duplicate in addition to all responses": lambda calls: [
+        make_result(item, None) for item in [calls[0], *calls]
+    ],
+    "a response with an unknown id": lambda calls: [
+        make_result(item, None) for item in [*calls[:-1], {"id": 10_000}]
+    ],
+    "an object instead of a list": lambda calls: make_result(calls[0], None),
 }
 
 
-@pytest.mark.parametrize("say", BATCHES.values(), ids=BATCHES)
-async def test_a_batch_response_that_does_not_match_its_calls_is_rejected(say: Any) -> None:
-    async with saying(say) as reader:
-        with down("malformed"):
+@pytest.mark.parametrize("respond", BATCHES.values(), ids=BATCHES)
+async def test_a_batch_response_that_does_not_match_its_calls_is_rejected(respond: Any) -> None:
+    async with scripted_reader(respond) as reader:
+        with raises_unavailable("malformed"):
             await reader.fetch_receipts(NODE, HASHES)
 
 
 async def test_batch_responses_can_arrive_in_any_order() -> None:
     def backwards(calls: list[dict[str, Any]]) -> list[Any]:
-        return [said(call, _receipt(call["params"][0])) for call in reversed(calls)]
+        return [make_result(call, _receipt(call["params"][0])) for call in reversed(calls)]
 
-    async with saying(backwards) as reader:
-        told = await reader.fetch_receipts(NODE, HASHES)
+    async with scripted_reader(backwards) as reader:
+        receipts = await reader.fetch_receipts(NODE, HASHES)
 
-    assert [item.tx_hash for item in told if item] == HASHES
+    assert [item.tx_hash for item in receipts if item] == HASHES
 
 
 async def test_a_batch_has_at_most_100_calls() -> None:
@@ -284,9 +301,9 @@ async def test_a_batch_has_at_most_100_calls() -> None:
 
     def count(calls: list[dict[str, Any]]) -> list[Any]:
         sizes.append(len(calls))
-        return [said(call, None) for call in calls]
+        return [make_result(call, None) for call in calls]
 
-    async with saying(count) as reader:
+    async with scripted_reader(count) as reader:
         assert await reader.fetch_transactions(NODE, 25 * HASHES) == 250 * [None]
 
     assert sizes == [100, 100, 50]
@@ -335,41 +352,43 @@ async def test_an_oversized_batch_response_is_requested_in_parts(ground: Ground)
 
     def large(calls: list[dict[str, Any]]) -> Any:
         sizes.append(len(calls))
-        told = [said(call, {**_receipt(call["params"][0]), "bloom": 600 * "0"}) for call in calls]
-        return told if len(calls) > 1 else told[0]
+        receipts = [
+            make_result(call, {**_receipt(call["params"][0]), "bloom": 600 * "0"}) for call in calls
+        ]
+        return receipts if len(calls) > 1 else receipts[0]
 
-    async with saying(large, config=SMALL) as reader:
-        told = await reader.fetch_receipts(NODE, HASHES)
+    async with scripted_reader(large, config=SMALL) as reader:
+        receipts = await reader.fetch_receipts(NODE, HASHES)
 
-    assert [item.tx_hash for item in told if item] == HASHES
+    assert [item.tx_hash for item in receipts if item] == HASHES
     assert max(sizes[2:]) <= 3
 
 
 async def test_an_oversized_response_to_a_single_call_is_rejected() -> None:
-    async with saying(
-        lambda calls: said(calls[0], {**BLOCK, "extraData": 4_000 * "0"}), config=SMALL
+    async with scripted_reader(
+        lambda calls: make_result(calls[0], {**BLOCK, "extraData": 4_000 * "0"}), config=SMALL
     ) as reader:
-        with down("too_large"):
+        with raises_unavailable("too_large"):
             await reader.fetch_block(NODE, 0)
 
 
 THROTTLED = [
-    lambda calls: refusal(calls[0], "slow down", code=429),
-    lambda _: refusal(None, "Too Many Requests"),
-    lambda calls: [refusal(call, "exceeded its compute units per second") for call in calls],
+    lambda calls: make_error(calls[0], "slow down", code=429),
+    lambda _: make_error(None, "Too Many Requests"),
+    lambda calls: [make_error(call, "exceeded its compute units per second") for call in calls],
 ]
 
 
-@pytest.mark.parametrize("say", THROTTLED)
-async def test_a_rate_limit_does_not_reduce_the_batch_size(say: Any) -> None:
+@pytest.mark.parametrize("respond", THROTTLED)
+async def test_a_rate_limit_does_not_reduce_the_batch_size(respond: Any) -> None:
     sizes: list[int] = []
 
     def limited(calls: list[dict[str, Any]]) -> Any:
         sizes.append(len(calls))
-        return say(calls)
+        return respond(calls)
 
-    async with saying(limited) as reader:
-        with down("throttled"):
+    async with scripted_reader(limited) as reader:
+        with raises_unavailable("throttled"):
             await reader.fetch_receipts(NODE, HASHES)
 
     assert sizes == [10]
@@ -378,11 +397,11 @@ async def test_a_rate_limit_does_not_reduce_the_batch_size(say: Any) -> None:
 @pytest.mark.parametrize("status", [400, 413])
 async def test_the_rpc_error_in_an_http_error_response_is_read(status: int) -> None:
     def refuse(calls: list[dict[str, Any]]) -> web.Response:
-        text = json.dumps(refusal(calls[0], "a lot of words"))
+        text = json.dumps(make_error(calls[0], "a lot of words"))
         return web.Response(status=status, text=text)
 
-    async with saying(refuse) as reader:
-        with down("refused"):
+    async with scripted_reader(refuse) as reader:
+        with raises_unavailable("refused"):
             await reader.fetch_block(NODE, 0)
 
 

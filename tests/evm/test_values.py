@@ -1,4 +1,4 @@
-"""Hex digits have exactly the expected length, without formats that only Python accepts."""
+"""Hex text has exactly the expected length, and formats that only Python accepts are rejected."""
 
 import pytest
 from hypothesis import given

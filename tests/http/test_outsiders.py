@@ -23,7 +23,7 @@ from payintent.gateways.port import AccountCheck, SessionReport
 from payintent.http import egress
 from payintent.runtime.settings import Settings
 from tests.console.visitor import Visitor
-from tests.operators.operator_calls import ask
+from tests.operators.operator_calls import request_operation
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.tcp_server import TcpServer
@@ -273,7 +273,9 @@ async def test_a_hanging_account_check_does_not_block_other_operators(
     token = await world.operator_token()
 
     async def send(_: int) -> Answer:
-        return await ask(operator, token, "account.check", {"account_id": world.account_id})
+        return await request_operation(
+            operator, token, "account.check", {"account_id": world.account_id}
+        )
 
     async with pending_requests(_CLIENTS, send) as checking:
         await wait_until(lambda: checks == _CLIENTS, "all requests wait for the gateway")
@@ -309,7 +311,7 @@ async def test_a_hanging_name_server_does_not_block_operators(
 
     async def send(number: int) -> Answer:
         fields = {"name": f"Shop {number}", "callback_url": "https://shop.example.com/hook"}
-        return await ask(operator, token, "merchant.create", fields)
+        return await request_operation(operator, token, "merchant.create", fields)
 
     async with pending_requests(_CLIENTS, send):
         await wait_until(lambda: lookups == _CLIENTS, "all requests wait for the name server")

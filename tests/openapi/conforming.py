@@ -1,4 +1,4 @@
-"""The contract as the tests apply it: stricter than for callers, without undeclared data."""
+"""The contract as the tests enforce it: stricter than for callers, without undeclared data."""
 
 import re
 from collections.abc import Iterator
@@ -24,12 +24,12 @@ CONFORMANCE = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-#: The next actions that no gateway gives: the service itself says them.
+#: The next actions that the service itself returns, not a gateway.
 OWN_ACTIONS = {"wait", "none"}
 
 
 def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
-    """Every operation in the contract: method, path and definition."""
+    """Iterate over all operations of the contract: method, path and definition."""
     for path, item in read_openapi_document()["paths"].items():
         for method in METHODS:
             if method in item:
@@ -37,14 +37,14 @@ def operations() -> Iterator[tuple[str, str, dict[str, Any]]]:
 
 
 _CONFIG = {
-    # Keys are the tests' own; tests/merchants/test_authentication.py has the cases without a key.
+    # The tests add keys; tests/merchants/test_authentication.py tests requests without a key.
     "generation": {"with-security-parameters": False},
     "checks": {
-        # 501 is what a route without anything behind it promises.
+        # 501 is the documented response of a route that is not implemented.
         "not_a_server_error": {"expected-statuses": ["2xx", "3xx", "4xx", "501"]},
         "negative_data_rejection": {"expected-statuses": ["4xx"]},
-        # What fits the contract may be refused for its meaning, never for its shape (400); 401 is
-        # for callbacks, which nobody has signed.
+        # A valid request can be rejected because of its values, but not because of its structure
+        # (400). Callbacks return 401, because they are not signed.
         "positive_data_acceptance": {
             "expected-statuses": ["2xx", "3xx", "401", "404", "409", "410", "422", "501"]
         },
@@ -58,12 +58,12 @@ def operation(method: str, path: str) -> APIOperation:
 
 
 def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
-    """Requests that each test one rule: at its limit, just beyond it, and of another type."""
-    said = operation(method, path)
+    """Generate requests that test a single rule: at its limit, beyond it, and with a wrong type."""
+    api_operation = operation(method, path)
     yield from SCHEMA.iter_coverage_cases(
-        said,
+        api_operation,
         generation_modes=list(GenerationMode),
-        generation_config=SCHEMA.config.generation_for(operation=said),
+        generation_config=SCHEMA.config.generation_for(operation=api_operation),
     )
 
 

@@ -73,7 +73,7 @@ async def _callback(api: Api, created: Answer) -> Answer:
 
 
 async def _refund(api: Api, created: Answer) -> Answer:
-    del created  # nobody has paid it
+    del created  # it has not been paid
     return await ask(api, await paid(api), amount="90.00", reason="one page is torn")
 
 
@@ -270,26 +270,26 @@ async def _send_card(api: Api, created: Answer) -> Answer:
     return await _card_page(api, created, data={"card": "4242424242424242"})
 
 
-async def _submit(api: Api, created: Answer) -> Answer:
+async def _submit_selection(api: Api, created: Answer) -> Answer:
     path = f"/c/{created.json['checkout_id']}/select"
     return await api.send("POST", path, data={"method": f"{api.world.card}|THB|1590.00"})
 
 
 async def _follow(api: Api, created: Answer) -> Answer:
-    """Open the event stream of a checkout that ends, so that the stream ends too."""
+    """Open the event stream of a cancelled checkout, which ends immediately."""
     path = f"/v1/checkout/{created.json['checkout_id']}"
     await api.send("POST", f"{path}/cancel")
     return await api.send("GET", f"{path}/events")
 
 
-async def _session(api: Api, created: Answer) -> str:
-    """Select a token for it; return the path of its session."""
-    del created  # it is in baht, which no token is pegged to
-    selected = await _selected(api, "USDT")
+async def _select_session(api: Api, created: Answer) -> str:
+    """Select a token for a new payment; return the path of its session."""
+    del created  # it is in THB, which no token is pegged to
+    selected = await _select_token(api, "USDT")
     return f"/v1/onchain/sessions/{selected.json['session']['id']}"
 
 
-async def _selected(api: Api, token: str) -> Answer:
+async def _select_token(api: Api, token: str) -> Answer:
     methods = await api.world.rows(
         "SELECT id FROM payment_method WHERE token = $1 AND livemode", token
     )
@@ -300,7 +300,7 @@ async def _selected(api: Api, token: str) -> Answer:
 
 async def _wallet_code(api: Api, created: Answer) -> Answer:
     del created
-    checkout_id = (await _selected(api, "NATIVED")).json["checkout"]["checkout_id"]
+    checkout_id = (await _select_token(api, "NATIVED")).json["checkout"]["checkout_id"]
     return await api.send("GET", f"/c/{checkout_id}/wallet.svg")
 
 
@@ -322,7 +322,7 @@ async def _address_code(api: Api, created: Answer) -> Answer:
 
 
 async def _refund_page(api: Api, created: Answer, **options: Any) -> Answer:
-    """Open the page for the address of a deposit's refund, or send its form."""
+    """Open the refund address page of a deposit, or send its form."""
     del created
     created, selected = await _select_deposit(api)
     session_id = ids.parse_id(ids.SESSION, selected.json["session"]["id"])
@@ -346,15 +346,15 @@ async def _open_in_wallet(api: Api, created: Answer) -> Answer:
 
 
 async def _get_session(api: Api, created: Answer) -> Answer:
-    return await api.send("GET", await _session(api, created))
+    return await api.send("GET", await _select_session(api, created))
 
 
 async def _post_transaction(api: Api, created: Answer) -> Answer:
-    path = f"{await _session(api, created)}/transactions"
+    path = f"{await _select_session(api, created)}/transactions"
     return await api.send("POST", path, json={"tx_hash": "0x" + 64 * "A", "step": "pay"})
 
 
-GOES_WELL: dict[str, tuple[int, Sending]] = {
+SUCCESSFUL_REQUESTS: dict[str, tuple[int, Sending]] = {
     "POST /v1/payments": (201, _create),
     "GET /v1/payments": (200, _get("/v1/payments?limit=1")),
     "GET /v1/payments/{payment_id}": (200, _get("/v1/payments/{payment_id}")),
@@ -394,7 +394,7 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
     "POST /v1/onchain/sessions/{session_id}/transactions": (202, _post_transaction),
     "POST /v1/callbacks/{provider}/{account_id}": (200, _callback),
     "GET /c/{checkout_id}": (200, _get("/c/{checkout_id}")),
-    "POST /c/{checkout_id}/select": (303, _submit),
+    "POST /c/{checkout_id}/select": (303, _submit_selection),
     "POST /c/{checkout_id}/test-transfer": (303, _send_test_transfer),
     "POST /c/{checkout_id}/cancel": (303, _post("/c/{checkout_id}/cancel")),
     "GET /c/{checkout_id}/return": (303, _get("/c/{checkout_id}/return")),
@@ -427,7 +427,10 @@ GOES_WELL: dict[str, tuple[int, Sending]] = {
 }
 
 
-SCREENED = ["POST /v1/payments", *(name for name in GOES_WELL if " /v1/checkout/" in name)]
+SCREENED = [
+    "POST /v1/payments",
+    *(name for name in SUCCESSFUL_REQUESTS if " /v1/checkout/" in name),
+]
 
 
 @pytest.fixture
@@ -436,11 +439,11 @@ def settings(settings: Settings) -> Settings:
 
 
 def test_every_operation_has_a_successful_request() -> None:
-    assert set(GOES_WELL) == {f"{method} {path}" for method, path, _ in operations()}
+    assert set(SUCCESSFUL_REQUESTS) == {f"{method} {path}" for method, path, _ in operations()}
 
 
 async def test_every_response_conforms_to_the_contract(api: Api) -> None:
-    for name, (status, sending) in GOES_WELL.items():
+    for name, (status, sending) in SUCCESSFUL_REQUESTS.items():
         method, _, path = name.partition(" ")
         answer = await sending(api, await api.create())
         assert answer.status == status, name
@@ -474,27 +477,27 @@ async def test_a_refund_in_every_status_conforms_to_the_contract(
     key, created = str(uuid4()), await paid(api)
     first = conforms("POST", REFUNDS, await ask(api, created, key))
     await send(api.world)
-    seen = conforms("GET", REFUND, await read(api, first.json["id"]))
-    assert (seen.json["status"] == "FAILED") is (state is GatewayRefundState.DECLINED)
+    refund = conforms("GET", REFUND, await read(api, first.json["id"]))
+    assert (refund.json["status"] == "FAILED") is (state is GatewayRefundState.DECLINED)
     conforms("GET", REFUNDS, await listed(api, created))
-    again = conforms("POST", REFUNDS, await ask(api, created, key))
-    assert (again.body, again.headers["Idempotency-Replayed"]) == (first.body, "true")
+    replayed = conforms("POST", REFUNDS, await ask(api, created, key))
+    assert (replayed.body, replayed.headers["Idempotency-Replayed"]) == (first.body, "true")
 
 
 async def test_without_a_gateway_action_the_service_returns_its_own_next_action(
     api: Api,
 ) -> None:
-    """One checkout has no selection, and the other waits for its gateway to close the session."""
+    """The first checkout has no selection, and the second waits for its session to be closed."""
     pending, elapsed = await api.create(), await api.create(expires_in=60)
     assert (await select(api, elapsed)).status == 200
     await api.world.move_clock(60)
     await sweep(api.world)
-    made = set[str]()
+    action_types = set[str]()
     for created in (pending, elapsed):
         answer = await _get("/v1/checkout/{checkout_id}")(api, created)
         conforms("GET", "/v1/checkout/{checkout_id}", answer)
-        made.add(answer.json["next_action"]["type"])
-    assert made == OWN_ACTIONS
+        action_types.add(answer.json["next_action"]["type"])
+    assert action_types == OWN_ACTIONS
 
 
 async def test_a_replayed_response_has_the_documented_header(api: Api) -> None:
@@ -506,14 +509,14 @@ async def test_a_replayed_response_has_the_documented_header(api: Api) -> None:
 
 async def test_an_unchanged_resource_returns_304_without_a_body(api: Api) -> None:
     for path in ("/v1/catalog", "/v1/countries", "/openapi.yaml"):
-        known = await api.send("GET", path, headers=api.bearer())
-        headers = api.bearer() | {"If-None-Match": known.headers["ETag"]}
+        first = await api.send("GET", path, headers=api.bearer())
+        headers = api.bearer() | {"If-None-Match": first.headers["ETag"]}
         again = conforms("GET", path, await api.send("GET", path, headers=headers))
         assert (again.status, again.body) == (304, b""), path
-        assert again.headers["ETag"] == known.headers["ETag"]
+        assert again.headers["ETag"] == first.headers["ETag"]
 
 
-async def _deny(api: Api) -> None:
+async def _add_fraud_rule(api: Api) -> None:
     await api.world.rows(
         "INSERT INTO fraud_rule (kind, value, code, level, score) "
         "VALUES ('PAYER', 'buyer-1', 'PAYER_BLOCKED', 'HIGH', 90)"
@@ -522,10 +525,10 @@ async def _deny(api: Api) -> None:
 
 async def test_every_screened_route_returns_200_for_a_denial(api: Api) -> None:
     created = await api.create()
-    await _deny(api)
+    await _add_fraud_rule(api)
     for name in SCREENED:
         method, _, path = name.partition(" ")
-        answer = conforms(method, path, await GOES_WELL[name][1](api, created))
+        answer = conforms(method, path, await SUCCESSFUL_REQUESTS[name][1](api, created))
         assert answer.status == 200, name
         assert list(answer.json) == ["fds"], name
         assert answer.json["fds"]["outcome"] == "DENY"
@@ -552,8 +555,11 @@ async def test_chains_and_their_sessions_conform_to_the_contract_for_every_token
         created = await api.create(currency="USD", amount="25.50")
         selected = await select(api, created, payment_method_id=method)
         conforms("POST", "/v1/checkout/{checkout_id}/quotes", selected)
-        told = selected.json["next_action"]
-        assert (told["type"], told["onchain_session"]["chain"]) == ("onchain_session", chain)
+        next_action = selected.json["next_action"]
+        assert (next_action["type"], next_action["onchain_session"]["chain"]) == (
+            "onchain_session",
+            chain,
+        )
         quote = selected.json["quote"]
         assert [quote[name] for name in ("kind", "chain", "token")] == ["onchain", chain, token]
         session = f"/v1/onchain/sessions/{selected.json['session']['id']}"

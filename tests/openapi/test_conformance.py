@@ -69,10 +69,10 @@ async def test_an_undeclared_response_field_fails_the_test_that_receives_it(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     created = await api.create()
-    told = payments.make_payment_fields
+    make_fields = payments.make_payment_fields
     for module in (payments, serialization):
         monkeypatch.setattr(
-            module, "make_payment_fields", lambda *of: told(*of) | {"planted": True}
+            module, "make_payment_fields", lambda *of: make_fields(*of) | {"planted": True}
         )
     with pytest.raises(NonconformingError, match=r"POST /v1/payments: 201: .*planted"):
         await api.create()

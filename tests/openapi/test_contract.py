@@ -31,8 +31,8 @@ from tests.docs.reading import ROOT
 from tests.openapi.conforming import closed, operations
 from tests.support.routes import ROUTES
 
-_RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # but not the table of statuses
-#: Beside the one of the table in http/errors.py.
+_RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # except in the table of statuses
+#: Statuses in addition to the table in http/errors.py.
 _MORE = {ErrorCode.BAD_REQUEST: {405, 408, 413, 415, 431}, ErrorCode.INVALID_AMOUNT: {400}}
 _SCHEMAS = read_openapi_document()["components"]["schemas"]
 
@@ -50,24 +50,24 @@ def test_the_contract_has_the_served_version() -> None:
 
 
 def test_the_contract_documents_exactly_the_served_routes() -> None:
-    served = {
+    routes = {
         (method, re.sub(r"\{(\w+):\w+\}", r"{\1}", route.path))
         for route in ROUTES
         for method in route.methods - {"HEAD"}
     }
-    assert {(method, path) for method, path, _ in operations()} == served
+    assert {(method, path) for method, path, _ in operations()} == routes
 
 
 def test_every_operation_has_a_unique_name_and_a_group() -> None:
     groups = {tag["name"] for tag in read_openapi_document()["tags"]}
-    named = [said["operationId"] for _, _, said in operations()]
-    assert len(set(named)) == len(named)
-    assert all(set(said["tags"]) <= groups for _, _, said in operations())
+    operation_ids = [definition["operationId"] for _, _, definition in operations()]
+    assert len(set(operation_ids)) == len(operation_ids)
+    assert all(set(definition["tags"]) <= groups for _, _, definition in operations())
 
 
 def test_exactly_the_merchant_routes_require_a_key() -> None:
-    needing = {path for _, path, said in operations() if said["security"]}
-    assert needing == {
+    paths = {path for _, path, definition in operations() if definition["security"]}
+    assert paths == {
         "/v1/payments",
         "/v1/payments/{payment_id}",
         "/v1/payments/{payment_id}/cancel",
@@ -93,8 +93,8 @@ def test_exactly_the_merchant_routes_require_a_key() -> None:
         "/v1/test/payments/{payment_id}/transfer",
     }
     assert all(
-        ({"401", "429"} <= said["responses"].keys()) == bool(said["security"])
-        for _, path, said in operations()
+        ({"401", "429"} <= definition["responses"].keys()) == bool(definition["security"])
+        for _, path, definition in operations()
         if not path.startswith("/v1/callbacks/")
     )
 
@@ -115,25 +115,27 @@ def test_every_error_code_has_a_unique_condition() -> None:
 def test_the_source_raises_every_documented_error_code_except_the_alias() -> None:
     sources = [item.read_text() for item in ROOT.glob("payintent/**/*.py")]
     raised = {code for text in sources for code in _RAISED.findall(text)}
-    sent = {item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]}
-    assert {code for code, when in sent.items() if when == "now"} <= raised
-    assert {code for code, when in sent.items() if when == "never"} == {"SERVER_ERROR"}
+    usage_by_code = {
+        item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]
+    }
+    assert {code for code, when in usage_by_code.items() if when == "now"} <= raised
+    assert {code for code, when in usage_by_code.items() if when == "never"} == {"SERVER_ERROR"}
     assert "SERVER_ERROR" not in raised
-    assert set(sent.values()) == {"now", "never"}
+    assert set(usage_by_code.values()) == {"now", "never"}
 
 
 def test_every_documented_error_has_codes_that_match_its_status() -> None:
     table = {item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]}
-    seen = set()
-    for method, path, said in operations():
-        for status, answer in said["responses"].items():
+    documented_codes = set()
+    for method, path, definition in operations():
+        for status, answer in definition["responses"].items():
             codes = _codes(answer)
-            seen |= codes
+            documented_codes |= codes
             assert all(int(status) in table[code] for code in codes), (method, path, status)
     never = {
         item["code"] for item in read_openapi_document()["x-error-codes"] if item["sent"] != "now"
     }
-    assert seen == set(table) - never - {"INVALID_TRANSITION"}
+    assert documented_codes == set(table) - never - {"INVALID_TRANSITION"}
 
 
 def _codes(answer: Any) -> set[str]:
@@ -175,11 +177,11 @@ def test_documented_limits_match_the_code() -> None:
         ("/v1/cases", "CaseList"),
         ("/v1/statements", "StatementList"),
     ):
-        listed = read_openapi_document()["paths"][path]["get"]["parameters"]
-        [limit] = [item["schema"] for item in listed if item["name"] == "limit"]
+        parameters = read_openapi_document()["paths"][path]["get"]["parameters"]
+        [limit] = [item["schema"] for item in parameters if item["name"] == "limit"]
         assert limit["maximum"] == _SCHEMAS[shape]["properties"]["data"]["maxItems"]
         assert limit["maximum"] == PAGE_SIZE_MAX
-        [described] = [item["description"] for item in listed if item["name"] == "limit"]
+        [described] = [item["description"] for item in parameters if item["name"] == "limit"]
         assert f" The default is {_PAGE_SIZE_DEFAULT}." in described
     levels = _SCHEMAS["FraudDecision"]["properties"]["risk_level"]["enum"]
     assert levels == list(RiskLevel)
@@ -208,7 +210,7 @@ def _target(reference: dict[str, str]) -> Any:
 
 
 def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
-    """Return the examples next to schemas, with their JSON pointers."""
+    """Iterate over examples that have a schema, with their JSON pointers."""
     if not isinstance(node, dict):
         return
     if {"schema", "example"} <= node.keys():

@@ -1,4 +1,4 @@
-"""Each of the 28 error codes, with its condition and a request that causes it.
+"""Every error code, with its condition and a request that causes it.
 
 The contract documents each condition. Two codes have no request: the state machine's rejection is
 tested with the state machine, and the alias is never sent.
@@ -41,7 +41,7 @@ CHECKOUT = "/v1/checkout/{checkout_id}"
 QUOTES = "/v1/checkout/{checkout_id}/quotes"
 ONRAMP = "/v1/onramp/orders"
 SESSION = "/v1/onchain/sessions/{session_id}"
-NOBODYS = "pay_0000000000000000000001"
+UNKNOWN_ID = "pay_0000000000000000000001"
 DECLINED = SessionReport(state=GatewaySessionState.DECLINED, reason=FailureReason.TX_REVERTED)
 
 
@@ -49,11 +49,11 @@ async def malformed(api: Api) -> Answer:
     return conforms("POST", PAYMENTS, await post(api, b"{"))
 
 
-async def no_decimal(api: Api) -> Answer:
+async def amount_with_exponent(api: Api) -> Answer:
     return conforms("POST", PAYMENTS, await api.create(amount="1e3"))
 
 
-async def too_fine(api: Api) -> Answer:
+async def fractional_yen(api: Api) -> Answer:
     return conforms("POST", PAYMENTS, await api.create(currency="JPY", amount="100.0"))
 
 
@@ -62,10 +62,10 @@ async def unknown_currency(api: Api) -> Answer:
 
 
 async def no_key(api: Api) -> Answer:
-    return conforms("GET", PAYMENT, await api.send("GET", f"{PAYMENTS}/{NOBODYS}"))
+    return conforms("GET", PAYMENT, await api.send("GET", f"{PAYMENTS}/{UNKNOWN_ID}"))
 
 
-async def anothers_payment(api: Api) -> Answer:
+async def foreign_payment(api: Api) -> Answer:
     created = await api.create()
     await api.world.rows(
         """
@@ -76,8 +76,8 @@ async def anothers_payment(api: Api) -> Answer:
     return conforms("GET", PAYMENT, await api.get(created.json["id"]))
 
 
-async def nobodys_payment(api: Api) -> Answer:
-    return conforms("GET", PAYMENT, await api.get(NOBODYS))
+async def unknown_payment(api: Api) -> Answer:
+    return conforms("GET", PAYMENT, await api.get(UNKNOWN_ID))
 
 
 async def unknown_checkout(api: Api) -> Answer:
@@ -90,12 +90,12 @@ async def unknown_method(api: Api) -> Answer:
     return conforms("POST", QUOTES, await select(api, created, payment_method_id=999))
 
 
-async def another_price(api: Api) -> Answer:
+async def outdated_price(api: Api) -> Answer:
     created = await api.create()
     return conforms("POST", QUOTES, await select(api, created, expected_total_amount="1.00"))
 
 
-async def key_used_twice(api: Api) -> Answer:
+async def reused_key(api: Api) -> Answer:
     key = str(uuid4())
     await api.create(key=key)
     return conforms("POST", PAYMENTS, await api.create(key=key, amount="1.00"))
@@ -107,17 +107,17 @@ async def ended_checkout(api: Api) -> Answer:
     return conforms("GET", QUOTES, await quotes(api, created))
 
 
-async def cancel_of_processing(api: Api) -> Answer:
+async def cancel_while_processing(api: Api) -> Answer:
     created = await api.create()
     await bring_to(api, created, "PROCESSING")
     return conforms("POST", CANCEL, await cancel(api, created))
 
 
-async def refund_of_too_much(api: Api) -> Answer:
+async def excessive_refund(api: Api) -> Answer:
     return conforms("POST", REFUNDS, await ask(api, await paid(api), amount="1590.01"))
 
 
-async def refund_while_the_gateways_are_down(api: Api) -> Answer:
+async def refund_during_outage(api: Api) -> Answer:
     created, health = await paid(api), api.world.health
     for _ in range(FAILURES_MAX):
         await health.record_result(
@@ -141,7 +141,7 @@ async def session_of_an_ended_payment(api: Api) -> Answer:
     return conforms("GET", SESSION, await api.send("GET", session_path(session)))
 
 
-async def token_that_is_not_taken(api: Api) -> Answer:
+async def disabled_token(api: Api) -> Answer:
     method = (await offer_tokens(api.world))["USDT"]
     await api.world.perform(SetToken(chain="native", symbol="USDT", enabled=False))
     created = await api.create(currency="USD", amount="25.50")
@@ -153,7 +153,7 @@ async def suspended_merchant(api: Api) -> Answer:
     return conforms("POST", PAYMENTS, await api.create())
 
 
-async def no_method_for_it(api: Api) -> Answer:
+async def currency_without_method(api: Api) -> Answer:
     await api.world.rows("UPDATE payment_method SET currencies = '{THB}'")
     return conforms("POST", PAYMENTS, await api.create(currency="JPY", amount="100"))
 
@@ -168,7 +168,7 @@ async def switched_off_gateway(api: Api) -> Answer:
     return conforms("POST", QUOTES, await select(api, created))
 
 
-async def spent_quota(api: Api) -> Answer:
+async def exhausted_quota(api: Api) -> Answer:
     await api.world.rows(
         "INSERT INTO rate_limit (merchant_id, class, per_s, burst) VALUES ($1, 'create', 1, 1)",
         api.world.merchant_id,
@@ -180,16 +180,16 @@ async def spent_quota(api: Api) -> Answer:
     return conforms("POST", PAYMENTS, refused)
 
 
-async def a_bug(api: Api) -> Answer:
+async def constraint_violation(api: Api) -> Answer:
     await api.world.rows("ALTER TABLE payment ADD CONSTRAINT planted CHECK (payer_uid <> 'bug')")
     return conforms("POST", PAYMENTS, await api.create(payer_uid="bug"))
 
 
-async def orders_of_tokens(api: Api) -> Answer:
+async def onramp_order(api: Api) -> Answer:
     return conforms("POST", ONRAMP, await api.send("POST", ONRAMP, json={"country": "TH"}))
 
 
-async def silent_gateway(api: Api) -> Answer:
+async def unresponsive_gateway(api: Api) -> Answer:
     created = await api.create()
     api.world.gateway.answer_create = lambda _: OutcomeUnknown(detail="no answer")
     answer = conforms("POST", QUOTES, await select(api, created))
@@ -197,7 +197,7 @@ async def silent_gateway(api: Api) -> Answer:
     return answer
 
 
-async def database_away(api: Api) -> Answer:
+async def unreachable_database(api: Api) -> Answer:
     created = await api.create()
     await api.proxy.cut()  # type: ignore[attr-defined]
     return conforms("GET", PAYMENT, await api.get(created.json["id"]))
@@ -205,56 +205,61 @@ async def database_away(api: Api) -> Answer:
 
 @dataclass(frozen=True)
 class Row:
-    """A code, its status, and a case of its condition: a request or its preparation."""
+    """An error code, its status, and an example: a request, or the reason why it has none."""
 
     code: str
     status: int
     case: str
-    shown_by: Callable[[Api], Awaitable[Answer]] | str
+    example: Callable[[Api], Awaitable[Answer]] | str
 
     def __str__(self) -> str:
         return f"{self.code} {self.status}"
 
 
-RULE = "the rule itself: no route leads there"
-NEVER = "never: an alias that is documented"
+RULE = "no request can cause it"
+NEVER = "never sent: a documented alias"
 TABLE = [
-    Row("BAD_REQUEST", 400, "a body that is no JSON", malformed),
-    Row("INVALID_AMOUNT", 400, "an amount with an exponent", no_decimal),
-    Row("INVALID_AMOUNT", 422, "yen with a fraction", too_fine),
-    Row("INVALID_CURRENCY", 400, "a currency that nobody knows", unknown_currency),
+    Row("BAD_REQUEST", 400, "a body that is not JSON", malformed),
+    Row("INVALID_AMOUNT", 400, "an amount with an exponent", amount_with_exponent),
+    Row("INVALID_AMOUNT", 422, "yen with a fraction", fractional_yen),
+    Row("INVALID_CURRENCY", 400, "an unknown currency", unknown_currency),
     Row("UNAUTHORIZED", 401, "no API key", no_key),
-    Row("FORBIDDEN", 403, "another merchant's payment", anothers_payment),
-    Row("NOT_FOUND", 404, "a payment that nobody has", nobodys_payment),
-    Row("CHECKOUT_NOT_FOUND", 404, "a checkout that nobody has", unknown_checkout),
-    Row("PAYMENT_METHOD_NOT_FOUND", 404, "a method that the merchant lacks", unknown_method),
-    Row("CONFLICT", 409, "another price than the buyer has seen", another_price),
-    Row("IDEMPOTENCY_CONFLICT", 409, "a key with another body", key_used_twice),
-    Row("INVALID_CHECKOUT_STATE", 409, "quotes of a cancelled checkout", ended_checkout),
-    Row("INVALID_PAYMENT_STATE", 409, "a cancel in PROCESSING", cancel_of_processing),
+    Row("FORBIDDEN", 403, "another merchant's payment", foreign_payment),
+    Row("NOT_FOUND", 404, "an unknown payment", unknown_payment),
+    Row("CHECKOUT_NOT_FOUND", 404, "an unknown checkout", unknown_checkout),
+    Row("PAYMENT_METHOD_NOT_FOUND", 404, "an unknown payment method", unknown_method),
+    Row("CONFLICT", 409, "an outdated price", outdated_price),
+    Row("IDEMPOTENCY_CONFLICT", 409, "a reused key with a different body", reused_key),
+    Row("INVALID_CHECKOUT_STATE", 409, "quotes for a cancelled checkout", ended_checkout),
+    Row("INVALID_PAYMENT_STATE", 409, "a cancellation in PROCESSING", cancel_while_processing),
     Row("INVALID_TRANSITION", 409, "PENDING to PAID", RULE),
-    Row("REFUND_EXCEEDS_REMAINING", 409, "a refund of more than is left", refund_of_too_much),
-    Row("CHECKOUT_EXPIRED", 410, "a selection after the time", expired_checkout),
-    Row("SESSION_GONE", 410, "a session whose payment has ended", session_of_an_ended_payment),
-    Row("UNPROCESSABLE", 422, "a create by a suspended merchant", suspended_merchant),
-    Row("UNSUPPORTED_CURRENCY", 422, "a currency without a method", no_method_for_it),
-    Row("UNSUPPORTED_COUNTRY", 422, "a country that is not listed", unlisted_country),
-    Row("PAYMENT_TOKEN_NOT_AVAILABLE", 422, "a token not enabled", token_that_is_not_taken),
-    Row("PG_NOT_AVAILABLE", 422, "a method at a gateway switched off", switched_off_gateway),
-    Row("RATE_LIMITED", 429, "more creates than the quota", spent_quota),
-    Row("INTERNAL_ERROR", 500, "a row that the database refuses", a_bug),
+    Row(
+        "REFUND_EXCEEDS_REMAINING",
+        409,
+        "a refund of more than the remaining amount",
+        excessive_refund,
+    ),
+    Row("CHECKOUT_EXPIRED", 410, "a selection after the expiry", expired_checkout),
+    Row("SESSION_GONE", 410, "the session of an ended payment", session_of_an_ended_payment),
+    Row("UNPROCESSABLE", 422, "a payment of a suspended merchant", suspended_merchant),
+    Row("UNSUPPORTED_CURRENCY", 422, "a currency without a method", currency_without_method),
+    Row("UNSUPPORTED_COUNTRY", 422, "an unsupported country", unlisted_country),
+    Row("PAYMENT_TOKEN_NOT_AVAILABLE", 422, "a disabled token", disabled_token),
+    Row("PG_NOT_AVAILABLE", 422, "a method of a disabled account", switched_off_gateway),
+    Row("RATE_LIMITED", 429, "more requests than the rate limit", exhausted_quota),
+    Row("INTERNAL_ERROR", 500, "a constraint violation", constraint_violation),
     Row("SERVER_ERROR", 500, "the old name of INTERNAL_ERROR", NEVER),
-    Row("NOT_IMPLEMENTED", 501, "an order of tokens", orders_of_tokens),
-    Row("PG_UPSTREAM_ERROR", 502, "a gateway that does not answer", silent_gateway),
-    Row("SERVICE_UNAVAILABLE", 503, "a database that is away", database_away),
+    Row("NOT_IMPLEMENTED", 501, "an on-ramp order", onramp_order),
+    Row("PG_UPSTREAM_ERROR", 502, "an unresponsive gateway", unresponsive_gateway),
+    Row("SERVICE_UNAVAILABLE", 503, "an unreachable database", unreachable_database),
     Row(
         "REFUND_PROVIDER_UNAVAILABLE",
         503,
-        "a refund while the gateway gives none",
-        refund_while_the_gateways_are_down,
+        "a refund during a gateway outage",
+        refund_during_outage,
     ),
 ]
-SHOWN = [row for row in TABLE if not isinstance(row.shown_by, str)]
+EXAMPLES = [row for row in TABLE if not isinstance(row.example, str)]
 
 
 @pytest.fixture
@@ -270,20 +275,23 @@ def settings(settings: Settings, proxy: FaultProxy) -> Settings:
     return settings.model_copy(update={"database_url": proxy.url})
 
 
-@pytest.mark.parametrize("row", SHOWN, ids=str)
+@pytest.mark.parametrize("row", EXAMPLES, ids=str)
 async def test_each_example_request_returns_its_error_code(
     api: Api, proxy: FaultProxy, row: Row
 ) -> None:
     api.proxy = proxy  # type: ignore[attr-defined]
-    answer = await row.shown_by(api)  # type: ignore[operator]
+    answer = await row.example(api)  # type: ignore[operator]
     assert refusal(answer) == (row.status, row.code)
 
 
 def test_the_table_has_every_error_code_with_every_status() -> None:
-    listed = {item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]}
-    listed["BAD_REQUEST"] = [400]  # the others come before any route: tests/http/test_http_wire.py
+    statuses_by_code = {
+        item["code"]: item["status"] for item in read_openapi_document()["x-error-codes"]
+    }
+    # see tests/http/test_http_wire.py for statuses that routes do not return
+    statuses_by_code["BAD_REQUEST"] = [400]
     assert {(row.code, row.status) for row in TABLE} == {
-        (code, status) for code, statuses in listed.items() for status in statuses
+        (code, status) for code, statuses in statuses_by_code.items() for status in statuses
     }
     assert {row.code for row in TABLE} == set(ErrorCode)
     assert all(
@@ -292,13 +300,13 @@ def test_the_table_has_every_error_code_with_every_status() -> None:
 
 
 def test_every_sent_error_code_except_invalid_transition_has_an_example_request() -> None:
-    sent: dict[str, Any] = {
+    usage_by_code: dict[str, Any] = {
         item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]
     }
-    now = {code for code, when in sent.items() if when == "now"}
-    assert {row.code for row in SHOWN} | {"INVALID_TRANSITION"} == now
+    now = {code for code, when in usage_by_code.items() if when == "now"}
+    assert {row.code for row in EXAMPLES} | {"INVALID_TRANSITION"} == now
     assert len(now) == 27
-    assert {code: when for code, when in sent.items() if code not in now} == {
+    assert {code: when for code, when in usage_by_code.items() if code not in now} == {
         "SERVER_ERROR": "never"
     }
 

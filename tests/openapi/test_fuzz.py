@@ -44,9 +44,9 @@ pytestmark = pytest.mark.full
 
 LONG = os.environ.get("HYPOTHESIS_PROFILE") == "long"
 TIMES = 10 if LONG else 1
-WANTED = 2_000
-#: How many requests each operation gets, half of them fitting the contract. One that takes nothing
-#: but a path has few to make.
+REQUESTS_MIN = 2_000
+#: The number of requests for each operation; half of them are valid. An operation that has only a
+#: path needs few requests.
 REQUESTS = {
     "POST /v1/payments": 190,
     "GET /v1/payments": 100,
@@ -119,7 +119,7 @@ REQUESTS = {
     "GET /packages/files/{name}": 10,
 }
 READS = [name for name in REQUESTS if name.startswith("GET ")]
-#: Operations that share a world: one that changes something has a world of its own.
+#: Operations that share a world. An operation that changes data has its own world.
 GROUPS = {
     **{name: [name] for name in REQUESTS if name not in READS},
     "reads of the API": [name for name in READS if name.startswith("GET /v1/")],
@@ -138,29 +138,29 @@ STATUSES = ("PENDING", "PROCESSING", "PAID", "FAILED", "CANCELLED", "EXPIRED")
 
 def test_every_operation_of_the_contract_is_fuzzed() -> None:
     assert set(REQUESTS) == {f"{method} {path}" for method, path, _ in operations()}
-    assert sum(REQUESTS.values()) >= WANTED
+    assert sum(REQUESTS.values()) >= REQUESTS_MIN
     assert sorted(chain.from_iterable(GROUPS.values())) == sorted(REQUESTS)
 
 
 class Ids:
-    """Payments of every status as targets. A `PENDING` payment is recreated after each change."""
+    """Target payments in every status. A `PENDING` payment is recreated after each change."""
 
     def __init__(
         self,
         api: Api,
-        known: dict[str, Answer],
+        payments: dict[str, Answer],
         session_ids: dict[str, str],
         refund: Answer,
         link: Answer,
     ) -> None:
         self._api = api
-        self._known = known
+        self._known = payments
         self._session_ids = session_ids
         self._refund_id = refund.json["id"]
         self._link_id = link.json["id"]
         self._link_token = token_of(link)
         self._loop = asyncio.get_running_loop()
-        self._read: Answer | None = None  # a `PENDING` one that is only read
+        self._read: Answer | None = None  # a `PENDING` payment for read operations
 
     def aim(self, case: Case, status: str) -> None:
         """Replace a generated id with the id of a payment in this status."""
@@ -168,7 +168,7 @@ class Ids:
             if name in case.path_parameters:
                 created = self._known.get(status) or self._pending(case.method)
                 case.path_parameters[name] = created.json[value]
-        if "session_id" in case.path_parameters:  # one that can be paid, for most
+        if "session_id" in case.path_parameters:  # usually a session that can be paid
             case.path_parameters["session_id"] = self._session_ids.get(
                 status, self._session_ids["PROCESSING"]
             )
@@ -178,14 +178,14 @@ class Ids:
             case.path_parameters["link_id"] = self._link_id
         if "token" in case.path_parameters:
             case.path_parameters["token"] = self._link_token
-        if "account_id" in case.path_parameters:  # unsigned: a callback of nobody's
+        if "account_id" in case.path_parameters:  # an unsigned callback
             account_id = str(self._api.world.account_id)
             case.path_parameters = {"provider": "fake", "account_id": account_id}
 
     def _pending(self, method: str) -> Answer:
         if method == "GET" and self._read is not None:
             return self._read
-        # Hypothesis runs in a thread, and the service in the loop.
+        # Hypothesis runs in a thread, but the service runs in the event loop.
         created = asyncio.run_coroutine_threadsafe(self._api.create(), self._loop).result(20)
         if method == "GET":
             self._read = created
@@ -193,23 +193,23 @@ class Ids:
 
 
 @pytest.fixture(autouse=True)
-def streams_end_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No request waits for five minutes."""
+def streams_end_immediately(monkeypatch: pytest.MonkeyPatch) -> None:
+    """End event streams immediately, so that requests do not take five minutes."""
     monkeypatch.setattr(responses, "HEARTBEAT_S", 0.01)
     monkeypatch.setattr(responses, "STREAM_S", 0.0)
 
 
 @pytest.fixture
 async def ids(api: Api) -> Ids:
-    """A payment in each status except the first, and a registered origin."""
+    """Create a payment in each status except the first, and register an origin."""
     await api.world.rows("UPDATE merchant SET allowed_origins = $1", [SHOP])
-    known = {"EXPIRED": await api.create(expires_in=1)}
+    payments = {"EXPIRED": await api.create(expires_in=1)}
     await api.world.move_clock(2)
     for status in STATUSES[1:-1]:
-        known[status] = await api.create()
-        await _bring_to(api, known[status], status)
-    refund = await ask(api, known["PAID"], amount="0.01")
-    return Ids(api, known, await _sessions(api), refund, await post_link(api))
+        payments[status] = await api.create()
+        await _bring_to(api, payments[status], status)
+    refund = await ask(api, payments["PAID"], amount="0.01")
+    return Ids(api, payments, await _sessions(api), refund, await post_link(api))
 
 
 async def _key(api: Api, path: str) -> dict[str, str]:
@@ -221,7 +221,7 @@ async def _key(api: Api, path: str) -> dict[str, str]:
 
 
 async def _sessions(api: Api) -> dict[str, str]:
-    """On-chain sessions: a session that can be paid, and one whose payment has failed."""
+    """Create on-chain sessions: a payable session, and the session of a failed payment."""
     method = (await offer_tokens(api.world))["NATIVED"]
     session_ids: dict[str, str] = {}
     for status in ("PROCESSING", "FAILED"):
@@ -258,10 +258,10 @@ def _session() -> requests.Session:
 
 async def _fuzz(api: Api, ids: Ids, name: str) -> None:
     method, _, path = name.partition(" ")
-    sent: Counter[int] = Counter()
+    statuses: Counter[int] = Counter()
     session = _session()
-    said = operation(method, path).definition.raw
-    headers = await _key(api, path) if said.get("security") else {}
+    definition = operation(method, path).definition.raw
+    headers = await _key(api, path) if definition.get("security") else {}
     cases = st.one_of(
         operation(method, path).as_strategy(GenerationMode.POSITIVE),
         operation(method, path).as_strategy(GenerationMode.NEGATIVE),
@@ -277,69 +277,73 @@ async def _fuzz(api: Api, ids: Ids, name: str) -> None:
         suppress_health_check=list(HealthCheck),
     )
     @given(case=cases, target=st.sampled_from((*STATUSES, "PENDING", "none")))
-    def answered(case: Case, target: str) -> None:
-        _whole(case)
-        _anew(case)
-        _likely(case, api)
+    def run_requests(case: Case, target: str) -> None:
+        _write_integers(case)
+        _renew_key(case)
+        _fit_to_world(case, api)
         if path.endswith("/refunds") and target == "PENDING":
-            target = "PAID"  # which can be refunded over and over
+            target = "PAID"  # which can be refunded repeatedly
         if target != "none":
             ids.aim(case, target)
         answer = case.call_and_validate(
             api.base, session, headers=headers, checks=CHECKS, allow_redirects=False
         )
-        _hold(answer)
-        sent[answer.status_code] += 1
+        _check_response(answer)
+        statuses[answer.status_code] += 1
 
-    await asyncio.to_thread(answered)
-    print(name, dict(sent))
+    await asyncio.to_thread(run_requests)
+    print(name, dict(statuses))
 
 
 async def test_every_rule_of_the_contract_is_enforced_separately(api: Api, ids: Ids) -> None:
-    """Each field separately at its limits, because random values seldom pass earlier fields."""
+    """Test each field separately at its limits, because random values rarely pass validation."""
     session = _session()
-    unlike: list[str] = []
-    keys = {path: await _key(api, path) for _, path, said in operations() if said["security"]}
+    problems: list[str] = []
+    keys = {
+        path: await _key(api, path)
+        for _, path, definition in operations()
+        if definition["security"]
+    }
 
-    def answered() -> int:
-        sent = 0
-        for method, path, said in operations():
-            headers = keys[path] if said["security"] else {}
+    def run_requests() -> int:
+        request_count = 0
+        for method, path, definition in operations():
+            headers = keys[path] if definition["security"] else {}
             for case in cases_of_every_rule(method, path):
-                _anew(case)
-                _likely(case, api)
+                _renew_key(case)
+                _fit_to_world(case, api)
                 ids.aim(case, "PENDING")
                 try:
                     answer = case.call_and_validate(
                         api.base, session, headers=headers, checks=CHECKS, allow_redirects=False
                     )
-                    _hold(answer)
+                    _check_response(answer)
                 except (FailureGroup, NonconformingError) as failed:
                     rule = case.meta.phase.data.description
-                    unlike.append(f"{case.method} {path}: {rule}: {failed!r}")
-                sent += 1
-        return sent
+                    problems.append(f"{case.method} {path}: {rule}: {failed!r}")
+                request_count += 1
+        return request_count
 
-    assert await asyncio.to_thread(answered) > 500
-    assert unlike == []
+    assert await asyncio.to_thread(run_requests) > 500
+    assert problems == []
 
 
-def _hold(answer: schemathesis.Response) -> None:
+def _check_response(answer: schemathesis.Response) -> None:
     """Check a response against the contract, like every other client in the tests."""
-    sent = answer.request
+    request = answer.request
     headers = {name: ", ".join(values) for name, values in answer.headers.items()}
-    path = unquote(urlsplit(sent.url).path)
-    check(sent.method, path, answer.status_code, headers, answer.content)
+    path = unquote(urlsplit(request.url).path)
+    check(request.method, path, answer.status_code, headers, answer.content)
 
 
-def _likely(case: Case, api: Api) -> None:
+def _fit_to_world(case: Case, api: Api) -> None:
     """Adjust valid values to this world, so that the request is processed further."""
     if case.meta.generation.mode is GenerationMode.NEGATIVE:
         return
-    for name in ("cursor", "after"):  # opaque: no invented one can be read
+    for name in ("cursor", "after"):  # an invented opaque cursor is never valid
         case.query.pop(name, None)
     if str(case.query.get("wait", "")).isdecimal() and int(case.query["wait"]) <= WAIT_MAX_S:
-        case.query["wait"] = "0"  # nobody makes an event meanwhile
+        case.query["wait"] = "0"  # no event occurs while the request waits
     body: Any = case.body
     if not isinstance(body, dict):
         return
@@ -352,21 +356,21 @@ def _likely(case: Case, api: Api) -> None:
     if body.get("expected_total_amount"):
         body["expected_total_amount"] = "1590.00"
     if case.path.endswith("/refunds"):
-        body["amount"] = "0.01"  # so that something is left for the next one
+        body["amount"] = "0.01"  # so that the remaining amount suffices for later refunds
 
 
-def _anew(case: Case) -> None:
+def _renew_key(case: Case) -> None:
     """Replace a valid key, because a reused key would hide other errors."""
-    sent = case.headers.get("Idempotency-Key")
-    if sent is None:
+    key = case.headers.get("Idempotency-Key")
+    if key is None:
         return
-    # Of a request that fits, schemathesis makes up "0" for an optional header with a pattern.
+    # In a valid request, schemathesis sets an optional header with a pattern to "0".
     fits = case.meta.generation.mode is GenerationMode.POSITIVE
-    if fits or re.fullmatch(_KEY, sent):
+    if fits or re.fullmatch(_KEY, key):
         case.headers["Idempotency-Key"] = str(uuid4())
 
 
-def _whole(case: Case) -> None:
+def _write_integers(case: Case) -> None:
     """Write whole numbers without a fraction: JSON Schema accepts 1.0 as an integer, we do not."""
     for container in (case.body, case.query):
         if isinstance(container, dict):

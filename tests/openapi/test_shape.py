@@ -37,22 +37,22 @@ def _nodes(node: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
             yield from _nodes(member, f"{where}/{number}")
 
 
-def _answer(said: dict[str, Any]) -> dict[str, Any]:
-    return _RESPONSES[said["$ref"].rpartition("/")[2]] if "$ref" in said else said
+def _resolve_response(response: dict[str, Any]) -> dict[str, Any]:
+    return _RESPONSES[response["$ref"].rpartition("/")[2]] if "$ref" in response else response
 
 
-def _json(answer: dict[str, Any]) -> Any:
+def _json_schema(answer: dict[str, Any]) -> Any:
     return answer.get("content", {}).get("application/json", {}).get("schema")
 
 
 def test_every_error_has_the_same_schema_and_lists_its_codes() -> None:
-    answers = [(where, said) for method, path, one in operations()
-               for status, said in one["responses"].items() if status >= "400"
+    answers = [(where, response) for method, path, definition in operations()
+               for status, response in definition["responses"].items() if status >= "400"
                for where in [f"{method} {path} {status}"]]  # fmt: skip
-    for where, said in answers:
-        answer = _answer(said)
-        if _json(answer) is not None:
-            assert _json(answer) == {"$ref": "#/components/schemas/ApiError"}, where
+    for where, response in answers:
+        answer = _resolve_response(response)
+        if _json_schema(answer) is not None:
+            assert _json_schema(answer) == {"$ref": "#/components/schemas/ApiError"}, where
             assert answer["x-codes"], where
     assert len(answers) > 100
 
@@ -60,8 +60,8 @@ def test_every_error_has_the_same_schema_and_lists_its_codes() -> None:
 def test_a_created_payment_and_a_denial_have_separate_schemas() -> None:
     document = yaml.safe_load((_ROOT / "docs/openapi.yaml").read_text())
     answers = document["paths"]["/v1/payments"]["post"]["responses"]
-    assert _json(answers["201"]) == {"$ref": "#/components/schemas/CreatedPayment"}
-    assert _json(answers["200"]) == {"$ref": "#/components/schemas/Denial"}
+    assert _json_schema(answers["201"]) == {"$ref": "#/components/schemas/CreatedPayment"}
+    assert _json_schema(answers["200"]) == {"$ref": "#/components/schemas/Denial"}
     created = _SCHEMAS["CreatedPayment"]
     assert created["properties"].keys() - created["required"] == {
         *("checkout_url", "return_url", "cancel_url"),
@@ -78,17 +78,22 @@ def test_the_document_for_generators_excludes_pages_and_files() -> None:
         for item in document["paths"].values()
         for method in set(METHODS) & item.keys()
         for answer in item[method]["responses"].values()
-        for kind in _answer(answer).get("content", ())
+        for kind in _resolve_response(answer).get("content", ())
     }
-    assert kinds == {"application/json", "text/event-stream", "*/*"}  # a gateway's own
+    # */* is the response format of a gateway
+    assert kinds == {"application/json", "text/event-stream", "*/*"}
     assert list(OpenAPIV31SpecValidator(document).iter_errors()) == []
 
 
 def test_all_successful_responses_of_an_operation_have_the_same_schema() -> None:
-    for method, path, said in operations():
-        if said["operationId"] == "createPayment":
-            continue  # its status says which of the two has come
-        good = [_json(_answer(one)) for status, one in said["responses"].items() if status < "300"]
+    for method, path, definition in operations():
+        if definition["operationId"] == "createPayment":
+            continue  # the status distinguishes its two schemas
+        good = [
+            _json_schema(_resolve_response(response))
+            for status, response in definition["responses"].items()
+            if status < "300"
+        ]
         schemas = [item for item in good if item is not None]
         assert all(schema == schemas[0] for schema in schemas), (method, path)
 
@@ -105,9 +110,9 @@ def test_a_choice_is_a_named_schema_of_named_schemas() -> None:
         assert not {"allOf", "anyOf"} & node.keys(), where
         if "oneOf" not in node:
             continue
-        named = [item for item in node["oneOf"] if item != _NULL]
-        assert all(item.keys() == {"$ref"} for item in named), where
-        assert len(named) == 1 or re.fullmatch(r"/components/schemas/\w+", where), where
+        members = [item for item in node["oneOf"] if item != _NULL]
+        assert all(item.keys() == {"$ref"} for item in members), where
+        assert len(members) == 1 or re.fullmatch(r"/components/schemas/\w+", where), where
 
 
 def test_the_type_discriminates_next_actions() -> None:
@@ -132,20 +137,21 @@ def test_schemas_define_no_default_values() -> None:
 
 
 def test_schemas_are_not_named_after_their_properties() -> None:
-    for name, schema in _SCHEMAS.items():  # methods of generated classes would trip over it
+    # methods of generated classes would collide with the class name
+    for name, schema in _SCHEMAS.items():
         assert name.lower() not in schema.get("properties", {}), name
 
 
 def test_required_names_are_properties_of_their_schema() -> None:
     for name, schema in _SCHEMAS.items():
-        needed = [*schema.get("required", []), *schema.get("else", {}).get("required", [])]
-        assert set(needed) <= schema.get("properties", {}).keys(), name
+        required = [*schema.get("required", []), *schema.get("else", {}).get("required", [])]
+        assert set(required) <= schema.get("properties", {}).keys(), name
 
 
 def test_metadata_can_contain_any_values() -> None:
     assert _SCHEMAS["Metadata"]["additionalProperties"] is True
-    sent = _SCHEMAS["CreatePayment"]["properties"]["metadata"]
-    assert sent["oneOf"] == [{"$ref": "#/components/schemas/Metadata"}, _NULL]
+    metadata = _SCHEMAS["CreatePayment"]["properties"]["metadata"]
+    assert metadata["oneOf"] == [{"$ref": "#/components/schemas/Metadata"}, _NULL]
 
 
 def test_every_operation_and_event_declares_its_security() -> None:
@@ -164,31 +170,33 @@ def test_the_idempotency_key_pattern_matches_the_keys_the_service_accepts(key: s
     schema = _SCHEMAS["IdempotencyKey"]
     assert "format" not in schema
     try:
-        taken = read_idempotency_key({"idempotency-key": key}) is not None
+        is_accepted = read_idempotency_key({"idempotency-key": key}) is not None
     except RefusedError:
-        taken = False
-    assert bool(re.search(schema["pattern"], key)) is taken
+        is_accepted = False
+    assert bool(re.search(schema["pattern"], key)) is is_accepted
 
 
 def test_every_documented_next_action_comes_from_an_adapter_or_the_service() -> None:
-    """The kit checks each adapter's actions, and `test_answers` the service's."""
-    made = {TRAITS[provider].action for provider in HARNESSES}
+    """The adapter kit checks the adapters' actions; `test_answers` checks the service's actions."""
+    adapter_actions = {TRAITS[provider].action for provider in HARNESSES}
     mapping = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
-    assert made | OWN_ACTIONS == set(mapping)
+    assert adapter_actions | OWN_ACTIONS == set(mapping)
 
 
 def test_the_gateway_port_page_documents_the_next_actions_of_the_contract() -> None:
     by_type = _SCHEMAS["NextAction"]["discriminator"]["mapping"]
     members = {
-        type_: _named(_named(by_type[type_])["properties"][type_]["$ref"])["properties"].keys()
+        type_: _resolve_schema(_resolve_schema(by_type[type_])["properties"][type_]["$ref"])[
+            "properties"
+        ].keys()
         for type_ in by_type.keys() - OWN_ACTIONS
     }
     text = (_ROOT / "docs" / "contribute" / "gateway-port.md").read_text()
     table = text.partition("| `T` | Members |")[2].partition("\n\n")[0]
     rows = [re.findall(r"`(\w+)`", row) for row in table.splitlines()[2:]]
-    assert {name: set(named) - {"GET", "POST"} for name, *named in rows} == members
+    assert {name: set(documented) - {"GET", "POST"} for name, *documented in rows} == members
 
 
-def _named(reference: str) -> dict[str, Any]:
+def _resolve_schema(reference: str) -> dict[str, Any]:
     schema: dict[str, Any] = _SCHEMAS[reference.rpartition("/")[2]]
     return schema

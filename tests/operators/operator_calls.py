@@ -14,17 +14,19 @@ def route_of(action: str) -> str:
     return f"/operator/{action.replace('.', '/')}"
 
 
-def reads(action: str) -> bool:
+def is_read(action: str) -> bool:
     return issubclass(OPERATIONS[action], ReadOperation)
 
 
-async def ask(api: Api, token: str, action: str, sent: dict[str, Any], **options: Any) -> Answer:
+async def request_operation(
+    api: Api, token: str, action: str, fields: dict[str, Any], **options: Any
+) -> Answer:
     """Request an operation with a query or a body, depending on its kind."""
     headers = api.bearer(token)
-    if reads(action):
-        query = {name: str(value) for name, value in sent.items()}
+    if is_read(action):
+        query = {name: str(value) for name, value in fields.items()}
         return await api.send("GET", route_of(action), params=query, headers=headers, **options)
-    return await api.send("POST", route_of(action), json=sent, headers=headers, **options)
+    return await api.send("POST", route_of(action), json=fields, headers=headers, **options)
 
 
 async def post(api: Api, token: str, action: str, body: bytes) -> Answer:

@@ -22,20 +22,24 @@ from tests.support.stage import ABOUT, ADA, EXAMPLES, SECRET, TWO_PEOPLE, Stage
 from tests.support.world import World
 
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]
-#: What a line has of the result of its change.
-MADE = {"payment.refund": ["refund_id"], "webhooks.replay-missed": ["events"]}
-MADE |= {"gateway-payout.record": ["id"], "payer.erase": ["payments"]}
-MADE |= {"payout.record": ["id"], "payout.import": ["recorded", "recorded_before"]}
-MADE |= {"refund.ask-first": ["refunds"], "ledger.backfill": ["facts"], "ledger.adjust": ["id"]}
-_SHOWN_ONCE = {"api_key", "callback_secret", "token"}
+#: The fields of an entry that come from the result of the change.
+RESULT_FIELDS = {"payment.refund": ["refund_id"], "webhooks.replay-missed": ["events"]}
+RESULT_FIELDS |= {"gateway-payout.record": ["id"], "payer.erase": ["payments"]}
+RESULT_FIELDS |= {"payout.record": ["id"], "payout.import": ["recorded", "recorded_before"]}
+RESULT_FIELDS |= {
+    "refund.ask-first": ["refunds"],
+    "ledger.backfill": ["facts"],
+    "ledger.adjust": ["id"],
+}
+_ONE_TIME_SECRETS = {"api_key", "callback_secret", "token"}
 
 
-async def _lines(world: World, but: list[Any] | None = None) -> list[Any]:
-    """Read the log without known entries. Entries of the same millisecond have no order."""
+async def _list_entries(world: World, excluded_entries: list[Any] | None = None) -> list[Any]:
+    """Read the log without these entries. Entries of the same millisecond are unordered."""
     return await world.rows(
         "SELECT id, who, why, action, merchant_id, details::text AS details FROM audit "
         "WHERE id <> ALL($1::uuid[]) ORDER BY id",
-        [line["id"] for line in but or []],
+        [entry["id"] for entry in excluded_entries or []],
     )
 
 
@@ -46,45 +50,47 @@ def test_every_operation_has_an_example() -> None:
 
 async def test_every_change_writes_one_audit_entry_and_a_read_writes_nothing(stage: Stage) -> None:
     for action in EXAMPLES:
-        before = await _lines(stage.world)
+        before = await _list_entries(stage.world)
         operation = stage.example(action)
         result = await stage.perform(operation)
-        added = await _lines(stage.world, before)
+        added = await _list_entries(stage.world, before)
         if not isinstance(operation, ChangeOperation):
             assert added == [], action
             continue
-        lines = {line["action"]: line for line in added}
-        line = lines.pop(action)
-        agreed = _agreed(action, lines)
+        entries = {entry["action"]: entry for entry in added}
+        entry = entries.pop(action)
+        approval_fields = _check_approval_entries(action, entries)
         fields = stage.fields(action)
-        about = stage.meant(ABOUT.get(action)) or fields.get("merchant_id")
+        merchant_id = stage.meant(ABOUT.get(action)) or fields.get("merchant_id")
         if action == "merchant.create":
-            about = result.merchant.id
-        assert (line["who"], line["why"], line["action"]) == ("Ada", "ticket 7", action)
-        assert line["merchant_id"] == about, action
-        made = json.loads(line["details"])
-        assert {made.pop(name) is not None for name in MADE.get(action, ())} <= {True}, action
-        assert made == _details(operation) | agreed, action
+            merchant_id = result.merchant.id
+        assert (entry["who"], entry["why"], entry["action"]) == ("Ada", "ticket 7", action)
+        assert entry["merchant_id"] == merchant_id, action
+        details = json.loads(entry["details"])
+        assert {details.pop(name) is not None for name in RESULT_FIELDS.get(action, ())} <= {
+            True
+        }, action
+        assert details == _expected_details(operation) | approval_fields, action
 
 
-def _agreed(action: str, others: dict[str, Any]) -> dict[str, Any]:
-    """Check the other entries of two-person changes; return the additional fields of the change."""
+def _check_approval_entries(action: str, entries: dict[str, Any]) -> dict[str, Any]:
+    """Check the entries of the approval, if any; return the fields that it adds to the change."""
     if action.startswith("approval."):
-        done = {"chain.set"} if action == "approval.approve" else set()
-        assert set(others) == done
+        expected = {"chain.set"} if action == "approval.approve" else set()
+        assert set(entries) == expected
         return {"action": "chain.set", "proposed_by": "Bob"}
     if action not in TWO_PEOPLE:
-        assert others == {}
+        assert entries == {}
         return {}
-    proposed, approved = others.pop("approval.propose"), others.pop("approval.approve")
-    assert others == {}
+    proposed, approved = entries.pop("approval.propose"), entries.pop("approval.approve")
+    assert entries == {}
     assert (proposed["who"], approved["who"]) == ("Ada", "Alan")
     approval = json.loads(approved["details"])
     assert (approval["action"], approval["proposed_by"]) == (action, "Ada")
     return {"approval_id": approval["approval_id"], "approved_by": "Alan"}
 
 
-def _details(operation: ChangeOperation[Any]) -> dict[str, Any]:
+def _expected_details(operation: ChangeOperation[Any]) -> dict[str, Any]:
     return {
         name: "(hidden)"
         if name in operation.secret_fields | operation.personal_fields
@@ -97,43 +103,47 @@ def _details(operation: ChangeOperation[Any]) -> dict[str, Any]:
 async def test_secrets_appear_neither_in_the_audit_log_nor_in_read_results(
     stage: Stage, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    secrets, told = {SECRET}, ""
+    secrets, text = {SECRET}, ""
     for action in EXAMPLES:
         result = await stage.perform(stage.example(action))
-        shown = vars(result) if isinstance(result, SimpleNamespace) else to_json_value(result)
+        value = vars(result) if isinstance(result, SimpleNamespace) else to_json_value(result)
         if isinstance(stage.example(action), ChangeOperation):
-            made = shown if isinstance(shown, dict) else {}
-            secrets |= {one for name in _SHOWN_ONCE if (one := made.get(name))}
+            members = value if isinstance(value, dict) else {}
+            secrets |= {
+                secret_value for name in _ONE_TIME_SECRETS if (secret_value := members.get(name))
+            }
         else:
-            told += msgspec.json.encode(shown).decode()
-    for action in EXAMPLES:  # once more, now that everything has been made
+            text += msgspec.json.encode(value).decode()
+    for action in EXAMPLES:  # read again when all objects exist
         if not issubclass(OPERATIONS[action], ChangeOperation):
-            shown = to_json_value(await stage.perform(stage.example(action)))
-            told += msgspec.json.encode(shown).decode()
-    told += "".join(line["details"] for line in await _lines(stage.world))
-    told += "".join(capfd.readouterr())
+            value = to_json_value(await stage.perform(stage.example(action)))
+            text += msgspec.json.encode(value).decode()
+    text += "".join(entry["details"] for entry in await _list_entries(stage.world))
+    text += "".join(capfd.readouterr())
     assert len(secrets) >= 5
-    assert [secret for secret in secrets if secret in told] == []
-    assert "sealed" not in told
-    assert "digest" not in told
+    assert [secret for secret in secrets if secret in text] == []
+    assert "sealed" not in text
+    assert "digest" not in text
 
 
 @pytest.mark.parametrize("why", ["", "  ", "\n"])
 async def test_outside_the_sandbox_a_change_without_a_reason_is_rejected_and_not_audited(
     stage: Stage, why: str
 ) -> None:
-    before = await _lines(stage.world)
+    before = await _list_entries(stage.world)
     for action in _CHANGES:
         with pytest.raises(RefusedError, match="why is required") as refused:
             await stage.perform(stage.example(action), replace(ADA, reason=why))
         assert refused.value.code is ErrorCode.BAD_REQUEST
-    assert await _lines(stage.world) == before
+    assert await _list_entries(stage.world) == before
 
 
 async def test_in_the_sandbox_a_reason_is_optional(world: World) -> None:
-    before = await _lines(world)
+    before = await _list_entries(world)
     await world.service.run_operation(SetTaxRate(country="TH", rate=Decimal("0.07")), Actor("Ada"))
-    assert [(line["who"], line["why"]) for line in await _lines(world, before)] == [("Ada", "")]
+    assert [(entry["who"], entry["why"]) for entry in await _list_entries(world, before)] == [
+        ("Ada", "")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -153,7 +163,7 @@ async def test_operator_names_and_reasons_are_validated(
     assert refused.value.code is ErrorCode.BAD_REQUEST
 
 
-class _Half(ChangeOperation[None], frozen=True, kw_only=True):
+class _FailingChange(ChangeOperation[None], frozen=True, kw_only=True):
     action: ClassVar[str] = "test.half"
 
     async def apply(self, context: OperationContext, tx: Tx) -> None:
@@ -163,11 +173,11 @@ class _Half(ChangeOperation[None], frozen=True, kw_only=True):
 
 
 async def test_a_failed_change_is_rolled_back_and_not_audited(world: World) -> None:
-    before = await _lines(world)
+    before = await _list_entries(world)
     with pytest.raises(RefusedError, match="half way"):
-        await world.perform(_Half())
+        await world.perform(_FailingChange())
     assert await world.rows("SELECT * FROM tax_rate") == []
-    assert await _lines(world) == before
+    assert await _list_entries(world) == before
 
 
 async def test_a_change_is_rolled_back_if_its_audit_entry_cannot_be_written(world: World) -> None:
@@ -181,29 +191,29 @@ async def test_a_change_is_rolled_back_if_its_audit_entry_cannot_be_written(worl
     "query", ["UPDATE audit SET why = 'another'", "DELETE FROM audit", "TRUNCATE audit"]
 )
 async def test_the_audit_log_is_append_only(world: World, query: str) -> None:
-    before = await _lines(world)
+    before = await _list_entries(world)
     connection = await world.open_connection()
     try:
         with pytest.raises(asyncpg.CheckViolationError, match="only ever added to"):
             await connection.execute(query)
     finally:
         await connection.close()
-    assert before == await _lines(world) != []
+    assert before == await _list_entries(world) != []
 
 
 async def test_the_audit_log_can_be_filtered_by_merchant_subject_and_action(stage: Stage) -> None:
-    async def actions(**wanted: Any) -> list[str]:
+    async def actions(**filters: Any) -> list[str]:
         return sorted(
-            item.action for item in await stage.perform(ListAuditEntries(limit=1000, **wanted))
+            item.action for item in await stage.perform(ListAuditEntries(limit=1000, **filters))
         )
 
     assert set(await actions(of="account")) == {"account.add"}
     assert await actions(of="account.add") == await actions(of="account")
     assert await actions(of="acc") == []
     new = stage.known["merchant"]
-    theirs = ["account.add", "approval.approve", "approval.propose", "fraud.add"]
-    theirs += ["gateway-payout.record", "key.issue", "merchant.create", "method.add"]
-    assert await actions(merchant_id=new) == theirs
+    expected = ["account.add", "approval.approve", "approval.propose", "fraud.add"]
+    expected += ["gateway-payout.record", "key.issue", "merchant.create", "method.add"]
+    assert await actions(merchant_id=new) == expected
     assert await actions(merchant_id=new, of="key") == ["key.issue"]
 
 
@@ -212,9 +222,9 @@ async def test_the_audit_log_is_listed_newest_first(
 ) -> None:
     rates = ["0.01", "0.02", "0.03"]
     for number, rate in enumerate(rates):
-        # Ids carry the host's time: one that is later, not one in the same millisecond.
-        later = IdGenerator(lambda number=number: 4_000_000_000_000 + number)
-        monkeypatch.setattr(world.service.database, "id_generator", later)
+        # Ids contain the host's time; each entry needs a later millisecond.
+        id_generator = IdGenerator(lambda number=number: 4_000_000_000_000 + number)
+        monkeypatch.setattr(world.service.database, "id_generator", id_generator)
         await world.perform(SetTaxRate(country="TH", rate=Decimal(rate)))
-    listed = await world.perform(ListAuditEntries(of="tax", limit=2))
-    assert [item.details["rate"] for item in listed] == ["0.03", "0.02"]
+    entries = await world.perform(ListAuditEntries(of="tax", limit=2))
+    assert [item.details["rate"] for item in entries] == ["0.03", "0.02"]

@@ -77,7 +77,7 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"policy_cache_s": 0.0})
 
 
-async def _quoted(api: Api, created: Answer, query: str = "?country=TH") -> list[Any]:
+async def _list_quotes(api: Api, created: Answer, query: str = "?country=TH") -> list[Any]:
     return (await quotes(api, created, query)).json["quotes"]
 
 
@@ -97,17 +97,17 @@ async def test_a_new_merchant_gets_a_working_api_key_and_a_callback_secret(api: 
     [sealed] = (await callback_secrets.list_secrets(api.world.database, [new.merchant.id], 10))[
         new.merchant.id
     ]
-    opened = api.world.service.encryption.decrypt(
+    secret = api.world.service.encryption.decrypt(
         sealed.sealed, f"callback_secret:{new.merchant.id}:{sealed.id}"
     )
-    assert new.callback_secret == "whsec_" + base64.b64encode(opened).decode()
-    listed = await api.world.perform(ListMerchants())
-    shown = await api.world.perform(ShowMerchant(merchant_id=new.merchant.id))
-    assert listed[-1] == shown == new.merchant
-    assert shown.auto_refund, "what no payment may own goes back, unless somebody says otherwise"
-    assert (await api.world.perform(ListMerchants(limit=1))) == listed[:1]
-    nothing = await api.world.perform(CreateMerchant(name="Fourth"))
-    assert await _catalog(api, nothing.api_key) == {}
+    assert new.callback_secret == "whsec_" + base64.b64encode(secret).decode()
+    merchants = await api.world.perform(ListMerchants())
+    merchant = await api.world.perform(ShowMerchant(merchant_id=new.merchant.id))
+    assert merchants[-1] == merchant == new.merchant
+    assert merchant.auto_refund, "automatic refunds are not enabled by default"
+    assert (await api.world.perform(ListMerchants(limit=1))) == merchants[:1]
+    merchant_without_methods = await api.world.perform(CreateMerchant(name="Fourth"))
+    assert await _catalog(api, merchant_without_methods.api_key) == {}
 
 
 async def test_buyers_see_the_merchant_profile_and_omitted_fields_are_unchanged(api: Api) -> None:
@@ -122,31 +122,31 @@ async def test_buyers_see_the_merchant_profile_and_omitted_fields_are_unchanged(
         )
     )
     await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus & Sons"))
-    seen = (await view(api, created)).json
-    assert seen["merchant"] == {
+    checkout = (await view(api, created)).json
+    assert checkout["merchant"] == {
         "name": "Nimbus & Sons",
         "logo_url": "https://shop.example.com/logo.png",
     }
-    assert seen["return_url"] == "https://shop.example.com/thanks"
-    place = (await quotes(api, created)).json
-    assert (place["country"], place["country_source"]) == ("FR", "default")
+    assert checkout["return_url"] == "https://shop.example.com/thanks"
+    quote_list = (await quotes(api, created)).json
+    assert (quote_list["country"], quote_list["country_source"]) == ("FR", "default")
     await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, logo_url="", return_url=""))
-    seen = (await view(api, created)).json
-    assert seen["merchant"] == {"name": "Nimbus & Sons"}
-    assert "return_url" not in seen
+    checkout = (await view(api, created)).json
+    assert checkout["merchant"] == {"name": "Nimbus & Sons"}
+    assert "return_url" not in checkout
 
 
 async def test_a_selection_can_return_to_an_allowed_origin(api: Api) -> None:
     created = await api.create()
-    there = {"return_url": "https://app.example.com/done"}
-    assert refusal(await select(api, created, **there)) == (400, "BAD_REQUEST")
+    urls = {"return_url": "https://app.example.com/done"}
+    assert refusal(await select(api, created, **urls)) == (400, "BAD_REQUEST")
     allowed = SetMerchantProfile(
         merchant_id=api.world.merchant_id, allowed_origins=["https://app.example.com"]
     )
     assert (await api.world.perform(allowed)).allowed_origins == ("https://app.example.com",)
-    assert (await select(api, created, **there)).status == 200
-    none = SetMerchantProfile(merchant_id=api.world.merchant_id, allowed_origins=[])
-    assert (await api.world.perform(none)).allowed_origins == ()
+    assert (await select(api, created, **urls)).status == 200
+    cleared = SetMerchantProfile(merchant_id=api.world.merchant_id, allowed_origins=[])
+    assert (await api.world.perform(cleared)).allowed_origins == ()
 
 
 async def test_a_tax_rate_applies_to_quotes_if_the_service_manages_the_merchants_tax(
@@ -157,15 +157,15 @@ async def test_a_tax_rate_applies_to_quotes_if_the_service_manages_the_merchants
     managed = SetMerchantProfile(merchant_id=api.world.merchant_id, tax_manager=TaxManager.SERVICE)
     await api.world.perform(managed)
     created = await api.create(amount="100.00")
-    assert {item["estimated_tax"] for item in await _quoted(api, created)} == {"7.00"}
+    assert {item["estimated_tax"] for item in await _list_quotes(api, created)} == {"7.00"}
     # A payment keeps the tax manager that it was created with.
-    assert {item["estimated_tax"] for item in await _quoted(api, before)} == {"0"}
+    assert {item["estimated_tax"] for item in await _list_quotes(api, before)} == {"0"}
     await api.world.perform(SetTaxRate(country="TH", rate=Decimal("0.1")))
-    [known] = await api.world.perform(ListTaxRates())
-    assert (known.country, known.rate) == ("TH", Decimal("0.1"))
-    assert {item["estimated_tax"] for item in await _quoted(api, created)} == {"10.00"}
+    [tax_rate] = await api.world.perform(ListTaxRates())
+    assert (tax_rate.country, tax_rate.rate) == ("TH", Decimal("0.1"))
+    assert {item["estimated_tax"] for item in await _list_quotes(api, created)} == {"10.00"}
     await api.world.perform(RemoveTaxRate(country="TH"))
-    assert {item["estimated_tax"] for item in await _quoted(api, created)} == {"0"}
+    assert {item["estimated_tax"] for item in await _list_quotes(api, created)} == {"0"}
     assert await api.world.perform(ListTaxRates()) == []
 
 
@@ -181,19 +181,22 @@ async def test_with_merchant_tax_country_the_buyers_selection_does_not_change_th
     await api.world.perform(managed)
     created = await api.create(currency="USD", amount="100.00")
 
-    async def taxed(query: str) -> set[str]:
-        found = (await quotes(api, created, query)).json["quotes"]
-        return {item["estimated_tax"] for item in found}
+    async def list_taxes(query: str) -> set[str]:
+        quote_list = (await quotes(api, created, query)).json["quotes"]
+        return {item["estimated_tax"] for item in quote_list}
 
-    chosen, unchosen = "?country=US", ""
-    assert (await taxed(chosen), await taxed(unchosen)) == ({"0"}, {"20.00"})
-    told = SetMerchantProfile(merchant_id=merchant_id, tax_country=TaxCountry.MERCHANT)
-    assert (await api.world.perform(told)).tax_country is TaxCountry.MERCHANT
-    assert (await taxed(chosen), await taxed(unchosen)) == ({"20.00"}, {"20.00"})
+    with_country, without_country = "?country=US", ""
+    assert (await list_taxes(with_country), await list_taxes(without_country)) == ({"0"}, {"20.00"})
+    tax_by_merchant = SetMerchantProfile(merchant_id=merchant_id, tax_country=TaxCountry.MERCHANT)
+    assert (await api.world.perform(tax_by_merchant)).tax_country is TaxCountry.MERCHANT
+    assert (await list_taxes(with_country), await list_taxes(without_country)) == (
+        {"20.00"},
+        {"20.00"},
+    )
     selected = await select(api, created, country="US")
     assert selected.json["quote"]["estimated_tax"] == "20.00"
-    kept = await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus"))
-    assert kept.tax_country is TaxCountry.MERCHANT
+    renamed = await api.world.perform(SetMerchantProfile(merchant_id=merchant_id, name="Nimbus"))
+    assert renamed.tax_country is TaxCountry.MERCHANT
 
 
 async def test_events_are_delivered_only_if_the_merchant_has_a_callback_url(api: Api) -> None:
@@ -219,26 +222,26 @@ async def test_events_are_delivered_only_if_the_merchant_has_a_callback_url(api:
 async def test_a_time_without_a_time_zone_is_interpreted_as_utc(api: Api) -> None:
     await cancel(api, await api.create())
     [row] = await api.world.rows("SELECT occurred_at FROM event")
-    there = row["occurred_at"].replace(tzinfo=None)
+    event_time = row["occurred_at"].replace(tzinfo=None)
     hour = timedelta(hours=1)
 
-    async def replayed(**period: datetime) -> int:
+    async def count_resent_events(**period: datetime) -> int:
         return (await api.world.perform(ResendMissedEvents(**period))).events
 
-    assert await replayed(until=there - hour) == 0
-    assert await replayed(since=there + hour) == 0
-    assert await replayed(until=there) == 0
-    assert await replayed(since=there) == 1
+    assert await count_resent_events(until=event_time - hour) == 0
+    assert await count_resent_events(since=event_time + hour) == 0
+    assert await count_resent_events(until=event_time) == 0
+    assert await count_resent_events(since=event_time) == 1
 
 
 async def test_with_an_overlap_of_zero_the_old_secret_expires_immediately(world: World) -> None:
-    for overlap_s, left in ((60, 2), (0, 1)):
+    for overlap_s, expected in ((60, 2), (0, 1)):
         rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=overlap_s)
         new = await world.perform(rotated)
-        known = (await callback_secrets.list_secrets(world.database, [world.merchant_id], 10))[
+        secrets = (await callback_secrets.list_secrets(world.database, [world.merchant_id], 10))[
             world.merchant_id
         ]
-        assert len(known) == left
+        assert len(secrets) == expected
     assert new.id == world.merchant_id
 
 
@@ -250,49 +253,53 @@ async def test_api_keys_are_listed_with_their_names_and_revoking_is_idempotent(a
     revoked = await world.perform(RevokeApiKey(public_id=public_id))
     await world.move_clock(60)
     assert (await world.perform(RevokeApiKey(public_id=public_id))) == revoked
-    listed = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
-    assert {item.name: item.revoked_at for item in listed} == {
+    keys = await world.perform(ListApiKeys(merchant_id=world.merchant_id))
+    assert {item.name: item.revoked_at for item in keys} == {
         "second server": revoked.revoked_at,
         "first": None,
     }
-    used = await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))
-    assert refusal(used) == (401, "UNAUTHORIZED")
+    answer = await api.send("GET", "/v1/catalog", headers=api.bearer(issued.api_key))
+    assert refusal(answer) == (401, "UNAUTHORIZED")
 
 
 async def test_operator_tokens_are_listed_by_public_id(world: World) -> None:
     token = await world.operator_token("Ada")
-    [listed] = await world.perform(ListOperatorTokens())
-    assert (listed.public_id, listed.name, listed.revoked_at) == (token.split("_")[1], "Ada", None)
-    revoked = await world.perform(RevokeOperatorToken(public_id=listed.public_id))
+    [token_view] = await world.perform(ListOperatorTokens())
+    assert (token_view.public_id, token_view.name, token_view.revoked_at) == (
+        token.split("_")[1],
+        "Ada",
+        None,
+    )
+    revoked = await world.perform(RevokeOperatorToken(public_id=token_view.public_id))
     assert await world.perform(ListOperatorTokens()) == [revoked]
 
 
 async def test_a_merchants_own_account_cannot_be_used_by_another_merchant(api: Api) -> None:
     world = api.world
-    other = (await world.add_merchant(methods="none")).merchant.id
-    theirs = await world.perform(
+    owner_id = (await world.add_merchant(methods="none")).merchant.id
+    account = await world.perform(
         AddAccount(
             provider="fake",
             base_url="http://theirs.test",
             credentials={"signing_secret": "theirs"},
-            merchant_id=other,
+            merchant_id=owner_id,
             name="their own",
         )
     )
-    assert theirs == await world.perform(ShowAccount(account_id=theirs.id))
+    assert account == await world.perform(ShowAccount(account_id=account.id))
     assert [item.id for item in await world.perform(ListAccounts())] == [
         world.account_id,
-        theirs.id,
+        account.id,
     ]
-    method = {"account_id": theirs.id, "kind": "card", "label": "Card", "currencies": ["THB"]}
+    method = {"account_id": account.id, "kind": "card", "label": "Card", "currencies": ["THB"]}
     with pytest.raises(RefusedError, match="this merchant has no account") as refused:
         await world.perform(AddPaymentMethod(merchant_id=world.merchant_id, **method))
     assert refused.value.code is ErrorCode.NOT_FOUND
-    added = await world.perform(AddPaymentMethod(merchant_id=other, **method))
-    assert await world.perform(ListPaymentMethods(merchant_id=other)) == [added]
-    # `all` offers the platform's accounts alone.
-    third = (await world.add_merchant("Third")).merchant.id
-    offered = await world.perform(ListPaymentMethods(merchant_id=third))
+    added = await world.perform(AddPaymentMethod(merchant_id=owner_id, **method))
+    assert await world.perform(ListPaymentMethods(merchant_id=owner_id)) == [added]
+    # `all` offers only the platform's accounts.
+    third_id = (await world.add_merchant("Third")).merchant.id
+    offered = await world.perform(ListPaymentMethods(merchant_id=third_id))
     assert {item.account_id for item in offered} == {world.account_id}
 
 
@@ -306,13 +313,13 @@ async def test_another_process_reads_a_changed_account(world: World, gateway: Fa
         )
     )
     assert (changed.name, changed.base_url) == ("main", "http://gateway.test/v2")
-    kept = await world.perform(ChangeAccount(account_id=world.account_id))
-    assert kept == await world.perform(ShowAccount(account_id=world.account_id))
-    other = await open_service(world.service.settings, {"fake": gateway})
-    opened = await other.accounts.get(world.account_id)
-    await other.close()
-    assert opened is not None
-    assert (opened.base_url, opened.credentials) == (
+    unchanged = await world.perform(ChangeAccount(account_id=world.account_id))
+    assert unchanged == await world.perform(ShowAccount(account_id=world.account_id))
+    service = await open_service(world.service.settings, {"fake": gateway})
+    account = await service.accounts.get(world.account_id)
+    await service.close()
+    assert account is not None
+    assert (account.base_url, account.credentials) == (
         "http://gateway.test/v2",
         {"signing_secret": "another"},
     )
@@ -325,7 +332,10 @@ async def test_an_account_accepts_payments_only_in_its_countries(
     monkeypatch.setattr(
         gateway, "capabilities", replace(capabilities, countries=frozenset({"TH", "JP"}))
     )
-    assert {code for code, taken in (await _catalog(api)).items() if taken} == {"TH", "JP"}
+    assert {code for code, currencies in (await _catalog(api)).items() if currencies} == {
+        "TH",
+        "JP",
+    }
     change = ChangeAccount(account_id=world.account_id, countries=["TH", "US"])
     with pytest.raises(RefusedError, match="fake does not accept payments in 'US'") as refused:
         await world.perform(change)
@@ -338,7 +348,7 @@ async def test_an_account_accepts_payments_only_in_its_countries(
     )
     with pytest.raises(RefusedError, match="fake does not accept payments in 'US'"):
         await world.perform(new)
-    for countries, kept, payable in (
+    for countries, stored, payable in (
         (["TH"], ("TH",), {"TH"}),
         (None, ("TH",), {"TH"}),
         ([], None, {"TH", "JP"}),
@@ -346,9 +356,9 @@ async def test_an_account_accepts_payments_only_in_its_countries(
         changed = await world.perform(
             ChangeAccount(account_id=world.account_id, countries=countries)
         )
-        assert changed.countries == kept
+        assert changed.countries == stored
         assert changed == await world.perform(ShowAccount(account_id=world.account_id))
-        assert {code for code, taken in (await _catalog(api)).items() if taken} == payable
+        assert {code for code, currencies in (await _catalog(api)).items() if currencies} == payable
     added = await world.perform(msgspec.structs.replace(new, countries=["JP"]))
     assert added.countries == ("JP",)
 
@@ -356,18 +366,18 @@ async def test_an_account_accepts_payments_only_in_its_countries(
 async def test_a_disabled_account_or_provider_offers_no_methods(api: Api) -> None:
     world = api.world
     created = await api.create()
-    assert len(await _quoted(api, created)) == 2
+    assert len(await _list_quotes(api, created)) == 2
     for off, on in (
         (DisableAccount(account_id=world.account_id), EnableAccount(account_id=world.account_id)),
         (DisableProvider(provider="fake"), EnableProvider(provider="fake")),
     ):
         assert not (await world.perform(off)).enabled
-        assert await _quoted(api, created) == []
+        assert await _list_quotes(api, created) == []
         assert await _catalog(api) == {}
         assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
         assert refusal(await api.create()) == (422, "UNSUPPORTED_CURRENCY")
         assert (await world.perform(on)).enabled
-        assert len(await _quoted(api, created)) == 2
+        assert len(await _list_quotes(api, created)) == 2
         assert "THB" in (await _catalog(api))["TH"]
 
 
@@ -375,9 +385,9 @@ async def test_renaming_a_provider_changes_its_name_in_new_quotes(api: Api) -> N
     before = await api.create()
     assert (await select(api, before)).json["quote"]["provider"] == "fake"
     renamed = await api.world.perform(RenameProvider(provider="fake", wire_name="acme"))
-    listed = await api.world.perform(ListProviders())
-    assert renamed in listed
-    assert {item["provider"] for item in await _quoted(api, await api.create())} == {"acme"}
+    providers = await api.world.perform(ListProviders())
+    assert renamed in providers
+    assert {item["provider"] for item in await _list_quotes(api, await api.create())} == {"acme"}
     assert (await view(api, before)).json["selected"]["provider"] == "fake"
 
 
@@ -395,7 +405,7 @@ async def test_changes_to_a_method_apply_to_the_next_quotes(api: Api) -> None:
         )
     )
     assert (changed.fee_rate, changed.countries, changed.position) == (Decimal("0.05"), None, 9)
-    first, second = await _quoted(api, await api.create(amount="100.00"))
+    first, second = await _list_quotes(api, await api.create(amount="100.00"))
     assert first["label"] == "Transfer"
     assert (second["label"], second["fee_amount"], second["total_amount"]) == (
         *("Card, Apple Pay", "5.00", "105.00"),
@@ -405,7 +415,7 @@ async def test_changes_to_a_method_apply_to_the_next_quotes(api: Api) -> None:
         ChangePaymentMethod(method_id=world.card, countries=["JP"], currencies=["JPY"])
     )
     fresh = await api.create()
-    assert [item["label"] for item in await _quoted(api, fresh)] == ["Transfer"]
+    assert [item["label"] for item in await _list_quotes(api, fresh)] == ["Transfer"]
     everywhere = await world.perform(ChangePaymentMethod(method_id=world.card, countries=[]))
     assert (everywhere.countries, everywhere.currencies) == (None, ("JPY",))
 
@@ -426,13 +436,13 @@ async def test_a_method_can_be_added_disabled_and_enabled(api: Api) -> None:
         )
     )
     created = await api.create(amount="100.00")
-    assert [(item["label"], item["total_amount"]) for item in await _quoted(api, created)][-1] == (
-        *("QR", "101.00"),
-    )
+    assert [(item["label"], item["total_amount"]) for item in await _list_quotes(api, created)][
+        -1
+    ] == (*("QR", "101.00"),)
     assert not (await world.perform(DisablePaymentMethod(method_id=added.id))).enabled
-    assert "QR" not in {item["label"] for item in await _quoted(api, created)}
-    chosen = await select(api, created, payment_method_id=added.id)
-    assert refusal(chosen) == (404, "PAYMENT_METHOD_NOT_FOUND")
+    assert "QR" not in {item["label"] for item in await _list_quotes(api, created)}
+    answer = await select(api, created, payment_method_id=added.id)
+    assert refusal(answer) == (404, "PAYMENT_METHOD_NOT_FOUND")
     assert (await world.perform(EnablePaymentMethod(method_id=added.id))).enabled
     assert (await select(api, created, payment_method_id=added.id)).status == 200
 
@@ -442,32 +452,38 @@ async def test_a_restriction_removes_crypto_from_a_country_until_it_is_lifted(ap
     await offers_tokens(api)
     created = await api.create(currency="USD", amount="10.00")
     th = "?country=TH"
-    assert {item["currency"] for item in await _quoted(api, created, th)} == {"USDT", "NATIVED"}
+    assert {item["currency"] for item in await _list_quotes(api, created, th)} == {
+        "USDT",
+        "NATIVED",
+    }
     restricted = AddRestriction(type=RestrictionType.CRYPTO, country="TH")
     assert (await world.perform(restricted)).active
-    assert (await world.perform(restricted)).active  # twice is as good as once
-    assert await _quoted(api, created, th) == []
+    assert (await world.perform(restricted)).active  # adding a restriction is idempotent
+    assert await _list_quotes(api, created, th) == []
     catalog = await _catalog(api)
     assert "USDT" not in catalog.get("TH", set())
     assert "USDT" in catalog["JP"]
-    known = {
+    restrictions = {
         (item.type, item.country): item.active for item in await world.perform(ListRestrictions())
     }
-    assert known == {("CRYPTO", "TH"): True, ("ONRAMP", "KR"): True}
+    assert restrictions == {("CRYPTO", "TH"): True, ("ONRAMP", "KR"): True}
     lifted = LiftRestriction(type=RestrictionType.CRYPTO, country="TH")
     assert not (await world.perform(lifted)).active
-    assert len(await _quoted(api, created, th)) == 2
+    assert len(await _list_quotes(api, created, th)) == 2
     with pytest.raises(RefusedError, match="'TH' has no CRYPTO restriction"):
         await world.perform(lifted)
 
 
 async def test_lifting_the_restriction_allows_on_ramp_orders_from_korea(api: Api) -> None:
     order = {"country": "KR"}
-    ask = {"json": order, "headers": api.bearer()}
-    refused = await api.send("POST", "/v1/onramp/orders", **ask)
+    options = {"json": order, "headers": api.bearer()}
+    refused = await api.send("POST", "/v1/onramp/orders", **options)
     assert refusal(refused) == (422, "UNSUPPORTED_COUNTRY")
     await api.world.perform(LiftRestriction(type=RestrictionType.ONRAMP, country="KR"))
-    assert refusal(await api.send("POST", "/v1/onramp/orders", **ask)) == (501, "NOT_IMPLEMENTED")
+    assert refusal(await api.send("POST", "/v1/onramp/orders", **options)) == (
+        501,
+        "NOT_IMPLEMENTED",
+    )
 
 
 async def test_a_fraud_rule_denies_matching_payments_until_it_is_removed(api: Api) -> None:
@@ -492,8 +508,8 @@ async def test_a_fraud_rule_denies_matching_payments_until_it_is_removed(api: Ap
     assert await world.perform(ListFraudRules()) == [rule]
     [decision] = await world.perform(ListFraudDecisions(merchant_id=world.merchant_id))
     assert (decision.rule_id, decision.code, decision.payment_id) == (rule.id, "SPAM", None)
-    other = (await world.add_merchant()).merchant.id
-    assert await world.perform(ListFraudDecisions(merchant_id=other)) == []
+    second_merchant_id = (await world.add_merchant()).merchant.id
+    assert await world.perform(ListFraudDecisions(merchant_id=second_merchant_id)) == []
     assert await world.perform(RemoveFraudRule(rule_id=rule.id)) == rule
     assert (await api.create(payer_email="eve@spam.example")).status == 201
     assert await world.perform(ListFraudRules()) == []
@@ -521,8 +537,8 @@ async def test_a_rate_limit_appears_in_responses_until_it_is_cleared(api: Api) -
     clear = ClearRateLimit(merchant_id=world.merchant_id, kind=RateLimitClass.CREATE)
     assert await world.perform(clear) is None
     assert await world.perform(ListRateLimits()) == []
-    freed = await api.create()
-    assert (freed.status, "RateLimit-Policy" in freed.headers) == (201, False)
+    unlimited = await api.create()
+    assert (unlimited.status, "RateLimit-Policy" in unlimited.headers) == (201, False)
 
 
 async def test_an_account_without_the_required_credentials_is_rejected(world: World) -> None:
@@ -556,9 +572,9 @@ async def test_an_unknown_credential_is_rejected_and_the_correct_name_suggested(
 async def test_an_account_shows_the_callback_url_for_its_gateway(
     world: World,
 ) -> None:
-    shown = await world.perform(ShowAccount(account_id=world.account_id))
+    account = await world.perform(ShowAccount(account_id=world.account_id))
     base = world.service.settings.api_base
-    assert shown.callback_url == f"{base}/callbacks/fake/{world.account_id}"
+    assert account.callback_url == f"{base}/callbacks/fake/{world.account_id}"
 
 
 async def test_an_account_check_returns_the_adapters_result(world: World) -> None:

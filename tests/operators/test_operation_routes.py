@@ -12,7 +12,7 @@ from msgspec.structs import fields
 
 from payintent.operations import OPERATIONS
 from payintent.service import Service
-from tests.operators.operator_calls import BAD, WHY, ask, post, reads
+from tests.operators.operator_calls import BAD, WHY, is_read, post, request_operation
 from tests.support.arrange import refusal
 from tests.support.operation_staging import StageTemplate, stage_of
 from tests.support.stage import (
@@ -27,15 +27,17 @@ pytestmark = pytest.mark.full
 
 
 @pytest.fixture
-async def operated(world: World) -> AsyncIterator[Service]:
-    """Outside the sandbox, in which a change needs a reason."""
+async def service_outside_sandbox(world: World) -> AsyncIterator[Service]:
+    """A service outside the sandbox, so that changes need a reason."""
     async with open_outside_sandbox(world) as service:
         yield service
 
 
 @pytest.fixture
-async def stage(world: World, operated: Service, staged: StageTemplate | None) -> Stage:
-    return await stage_of(staged, world, operated)
+async def stage(
+    world: World, service_outside_sandbox: Service, staged: StageTemplate | None
+) -> Stage:
+    return await stage_of(staged, world, service_outside_sandbox)
 
 
 @pytest.fixture
@@ -47,8 +49,10 @@ async def test_every_operation_can_be_run_over_http(
     operator: Api, stage: Stage, token: str
 ) -> None:
     for action in EXAMPLES:
-        sent = stage.fields(action) | ({} if reads(action) else {"why": "by its route"})
-        answer = await ask(operator, token, action, sent)
+        operation_fields = stage.fields(action) | (
+            {} if is_read(action) else {"why": "by its route"}
+        )
+        answer = await request_operation(operator, token, action, operation_fields)
         assert answer.status == (202 if action in TWO_OVER_HTTP else 200), (action, answer.body)
         assert isinstance(answer.json, dict)
         if answer.status == 202:
@@ -60,14 +64,16 @@ async def test_every_operation_can_be_run_over_http(
     )
     assert {row["who"] for row in rows} == {"Ada"}
     assert sorted(row["action"] for row in rows) == sorted(
-        action for action in OPERATIONS if not reads(action)
+        action for action in OPERATIONS if not is_read(action)
     )
 
 
 async def _approve(operator: Api, stage: Stage, proposed: Answer) -> Answer:
     """Let Alan approve Ada's proposal."""
-    sent = {"approval_id": proposed.json["approval"]["id"], "why": "agreed"}
-    answer = await ask(operator, stage.tokens["Alan"], "approval.approve", sent)
+    operation_fields = {"approval_id": proposed.json["approval"]["id"], "why": "agreed"}
+    answer = await request_operation(
+        operator, stage.tokens["Alan"], "approval.approve", operation_fields
+    )
     assert answer.status == 200, answer.body
     return answer
 
@@ -75,33 +81,41 @@ async def _approve(operator: Api, stage: Stage, proposed: Answer) -> Answer:
 async def test_responses_contain_the_result_of_the_operation(
     operator: Api, stage: Stage, token: str
 ) -> None:
-    listed = (await ask(operator, token, "merchant.list", {"limit": 1})).json
-    assert [item["id"] for item in listed["data"]] == [stage.known["old_merchant"]]
-    shown = await ask(operator, token, "merchant.show", {"merchant_id": stage.known["merchant"]})
-    assert (shown.json["name"], shown.json["activation"]) == ("Nimbus Books", "NEW")
+    merchants = (await request_operation(operator, token, "merchant.list", {"limit": 1})).json
+    assert [item["id"] for item in merchants["data"]] == [stage.known["old_merchant"]]
+    merchant = await request_operation(
+        operator, token, "merchant.show", {"merchant_id": stage.known["merchant"]}
+    )
+    assert (merchant.json["name"], merchant.json["activation"]) == ("Nimbus Books", "NEW")
     rate = {"country": "TH", "rate": "0.070", "why": WHY}
-    approved = await _approve(operator, stage, await ask(operator, token, "tax.set", rate))
+    approved = await _approve(
+        operator, stage, await request_operation(operator, token, "tax.set", rate)
+    )
     assert approved.json["result"] == {"country": "TH", "rate": "0.07"}
     limit = {"merchant_id": stage.known["merchant"], "kind": "read"}
-    await ask(operator, token, "limit.set", limit | {"per_s": 5, "why": WHY})
-    assert (await ask(operator, token, "limit.clear", limit | {"why": WHY})).json == {}
+    await request_operation(operator, token, "limit.set", limit | {"per_s": 5, "why": WHY})
+    assert (
+        await request_operation(operator, token, "limit.clear", limit | {"why": WHY})
+    ).json == {}
 
 
 async def test_a_dry_run_counts_events_and_changes_nothing(
     operator: Api, stage: Stage, token: str
 ) -> None:
     [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
-    sent = {"merchant_id": stage.known["old_merchant"], "dry_run": True}
-    answer = await ask(operator, token, "webhooks.replay-missed", sent)
+    operation_fields = {"merchant_id": stage.known["old_merchant"], "dry_run": True}
+    answer = await request_operation(operator, token, "webhooks.replay-missed", operation_fields)
     assert (answer.status, answer.json["dry_run"], answer.json["events"]) == (200, True, 4)
     states = await stage.world.rows("SELECT DISTINCT state FROM delivery")
     assert [row["state"] for row in states] == ["skipped"]
-    for action, more in (
+    for action, invalid_fields in (
         ("tax.set", {"country": "TH", "rate": "0.07", "dry_run": True}),
-        ("webhooks.replay-missed", sent | {"dry_run": "yes"}),
+        ("webhooks.replay-missed", operation_fields | {"dry_run": "yes"}),
         ("webhooks.replay-missed", {"dry_run": True}),
     ):
-        assert refusal(await ask(operator, token, action, more)) == BAD, action
+        assert refusal(await request_operation(operator, token, action, invalid_fields)) == BAD, (
+            action
+        )
     assert await stage.world.rows("SELECT count(*) AS n FROM audit") == [before]
 
 
@@ -109,15 +123,15 @@ async def test_changes_without_a_reason_are_rejected(
     operator: Api, stage: Stage, token: str
 ) -> None:
     for action in EXAMPLES:
-        if not reads(action):
-            answer = await ask(operator, token, action, stage.fields(action))
+        if not is_read(action):
+            answer = await request_operation(operator, token, action, stage.fields(action))
             assert refusal(answer) == BAD
             assert "why is required" in answer.json["message"], action
     path = f"/operator/webhooks/{stage.known['event']}/replay"
     answer = await operator.send("POST", path, headers=operator.bearer(token))
     assert refusal(answer) == BAD
-    said = {"json": {"why": WHY}, "headers": operator.bearer(token)}
-    assert (await operator.send("POST", path, **said)).status == 200
+    options = {"json": {"why": WHY}, "headers": operator.bearer(token)}
+    assert (await operator.send("POST", path, **options)).status == 200
     assert (await stage.world.rows("SELECT count(*) AS n FROM tax_rate"))[0]["n"] == 0
 
 
@@ -125,28 +139,32 @@ async def test_read_operations_accept_their_fields_as_query_parameters(
     operator: Api, stage: Stage, token: str
 ) -> None:
     for action in EXAMPLES:
-        if reads(action):
-            sent = stage.fields(action)
-            assert (await ask(operator, token, action, sent)).status == 200, action
-    wanted = {"merchant_id": stage.known["merchant"], "of": "key"}
-    [line] = (await ask(operator, token, "audit.list", wanted)).json["data"]
-    assert (line["action"], line["who"]) == ("key.issue", "Ada")
+        if is_read(action):
+            query = stage.fields(action)
+            assert (await request_operation(operator, token, action, query)).status == 200, action
+    filters = {"merchant_id": stage.known["merchant"], "of": "key"}
+    [entry] = (await request_operation(operator, token, "audit.list", filters)).json["data"]
+    assert (entry["action"], entry["who"]) == ("key.issue", "Ada")
 
 
 async def test_the_request_log_names_the_operator_and_contains_no_secrets(
     operator: Api, stage: Stage, token: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    kept = await ask(operator, token, "account.add", stage.fields("account.add") | {"why": WHY})
-    issued = await ask(operator, token, "key.issue", stage.fields("key.issue") | {"why": WHY})
-    assert (kept.status, issued.status) == (202, 202)
+    proposed = await request_operation(
+        operator, token, "account.add", stage.fields("account.add") | {"why": WHY}
+    )
+    issued = await request_operation(
+        operator, token, "key.issue", stage.fields("key.issue") | {"why": WHY}
+    )
+    assert (proposed.status, issued.status) == (202, 202)
     approved = await _approve(operator, stage, issued)
-    told = "".join(capfd.readouterr())
-    assert "who=Ada" in told
+    output = "".join(capfd.readouterr())
+    assert "who=Ada" in output
     for secret in (token, approved.json["result"]["api_key"], "a-credential-of-the-gateway"):
-        assert secret not in told
+        assert secret not in output
 
 
-#: What a body may hold where an operation expects something: the odd, the huge, the lying.
+#: Unusual, huge and invalid field values.
 _NUMBERS = st.sampled_from(
     [0, -1, 1, 2**31, 2**63 - 1, 2**63, 2**64, -(2**63), 10**30, 0.5, -0.0, 1e308]
 )
@@ -163,11 +181,11 @@ _VALUES = st.recursive(
     st.none() | st.booleans() | _NUMBERS | _TEXTS | st.text(max_size=20),
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=3),
     max_leaves=6,
-) | st.builds(lambda one, many: [one] * many, _TEXTS, st.sampled_from([50, 3_000]))
+) | st.builds(lambda text, many: [text] * many, _TEXTS, st.sampled_from([50, 3_000]))
 
 
-def _like(value: object) -> st.SearchStrategy[Any]:
-    """Generate a value of an example's type, which is processed further, or any value."""
+def _values_like(value: object) -> st.SearchStrategy[Any]:
+    """Generate a value of the example's type (which passes validation more often) or any value."""
     if isinstance(value, int) or str(value).startswith("$"):
         return _NUMBERS | _TEXTS
     if isinstance(value, list):
@@ -179,26 +197,28 @@ def _like(value: object) -> st.SearchStrategy[Any]:
 
 @st.composite
 def _bodies(draw: st.DrawFn) -> tuple[str, dict[str, Any]]:
-    """An example with one or two fields replaced."""
+    """Generate values for one or two fields of an operation."""
     action = draw(st.sampled_from(sorted(OPERATIONS)))
     names = [field.name for field in fields(OPERATIONS[action])] or ["why"]
-    chosen = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
-    return action, {name: draw(_like(EXAMPLES[action].get(name, ""))) for name in chosen}
+    field_names = draw(st.lists(st.sampled_from(names), min_size=1, max_size=2, unique=True))
+    return action, {
+        name: draw(_values_like(EXAMPLES[action].get(name, ""))) for name in field_names
+    }
 
 
 async def test_random_field_values_never_cause_an_internal_error(
     operator: Api, stage: Stage, token: str
 ) -> None:
     loop = asyncio.get_running_loop()
-    seen: set[int] = set()
+    statuses: set[int] = set()
 
-    async def try_with(action: str, changed: dict[str, Any]) -> Answer:
+    async def send_with(action: str, changed: dict[str, Any]) -> Answer:
         nonlocal token
-        sent = stage.fields(action) | changed
-        if reads(action):
-            query = {name: str(value)[:2_000] for name, value in sent.items()}
-            return await ask(operator, token, action, query)
-        raw = json.dumps({"why": WHY} | sent)[:100_000]
+        operation_fields = stage.fields(action) | changed
+        if is_read(action):
+            query = {name: str(value)[:2_000] for name, value in operation_fields.items()}
+            return await request_operation(operator, token, action, query)
+        raw = json.dumps({"why": WHY} | operation_fields)[:100_000]
         answer = await post(operator, token, action, raw.encode())
         if action == "operator.replace" and answer.status == 200:
             token = answer.json["token"]
@@ -214,11 +234,11 @@ async def test_random_field_values_never_cause_an_internal_error(
     @example(("tax.set", {}))
     @example(("key.issue", {"merchant_id": 0}))
     @example(("merchant.profile", {"locale": 1}))
-    def answered(body: tuple[str, dict[str, Any]]) -> None:
-        # Hypothesis runs in a thread, and the service in this loop.
-        answer = asyncio.run_coroutine_threadsafe(try_with(*body), loop).result(20)
-        seen.add(answer.status)
+    def check_response(body: tuple[str, dict[str, Any]]) -> None:
+        # Hypothesis runs in a thread, but the service runs in this event loop.
+        answer = asyncio.run_coroutine_threadsafe(send_with(*body), loop).result(20)
+        statuses.add(answer.status)
         assert answer.status in {200, 202, 400, 404, 409, 413, 422}, (body, answer.body)
 
-    await asyncio.to_thread(answered)
-    assert seen >= {200, 400, 404}
+    await asyncio.to_thread(check_response)
+    assert statuses >= {200, 400, 404}

@@ -35,21 +35,21 @@ _FINANCE |= {
     "gateway-payout.reverse",
     "reconciliation.retry",
 }
-_OWN = {"operator.replace"}  # one's own token: every role
+_OWN_TOKEN = {"operator.replace"}  # every role can replace its own token
 
 
-def _least(action: str) -> Role:
-    """Return the roles that may run an operation, independently of its class."""
+def _required_role(action: str) -> Role:
+    """Return the lowest role that can run an operation, independently of its class."""
     if action in _SUPPORT:
         return Role.SUPPORT
-    if issubclass(OPERATIONS[action], ReadOperation) or action in _OWN:
+    if issubclass(OPERATIONS[action], ReadOperation) or action in _OWN_TOKEN:
         return Role.VIEWER
     return Role.FINANCE if action in _FINANCE else Role.ADMIN
 
 
 def test_every_operation_requires_its_documented_role() -> None:
     for action, kind in OPERATIONS.items():
-        assert kind.needs_role is _least(action), action
+        assert kind.needs_role is _required_role(action), action
     assert (CompareProviderFile.needs_role, ReconcileProviderFile.needs_role) == (
         Role.VIEWER,
         Role.FINANCE,
@@ -61,38 +61,43 @@ def test_each_role_includes_all_lower_roles() -> None:
     roles = [Role.VIEWER, Role.SUPPORT, Role.FINANCE, Role.ADMIN]
     assert list(Role) == roles
     for rank, role in enumerate(roles):
-        assert [role.includes(other) for other in roles] == [at <= rank for at in range(4)]
+        assert [role.includes(included_role) for included_role in roles] == [
+            included_rank <= rank for included_rank in range(4)
+        ]
 
 
 @pytest.mark.parametrize("role", list(Role))
 async def test_a_token_can_run_only_the_operations_that_its_role_includes(
     operator: Api, stage: Stage, role: Role
 ) -> None:
-    """Bodies are empty, so permitted requests are rejected for them and change nothing."""
+    """Permitted changes have an unknown field, so that they are rejected and change nothing."""
     headers = operator.bearer(await stage.world.operator_token(f"of {role}", role))
     for action, kind in OPERATIONS.items():
         if action == "operator.replace":
-            continue  # needs no field, and is every role's
-        sent = stage.fields(action) | {"why": "ticket 7"}
+            continue  # has no required fields, and every role can run it
+        fields = stage.fields(action) | {"why": "ticket 7"}
         path = f"/operator/{action.replace('.', '/')}"
         if issubclass(kind, ReadOperation):
             query = {name: str(value) for name, value in stage.fields(action).items()}
-            answer = await operator.send("GET", path, params=query, headers=headers)
-            assert answer.status == (200 if role.includes(_least(action)) else 403), action
-        elif not role.includes(_least(action)):
-            answer = await operator.send("POST", path, json=sent, headers=headers)
-            assert refusal(answer) == (403, "FORBIDDEN"), action
-            assert answer.json["message"] == (
-                f"{action} requires the {_least(action)} role; of {role} has the {role} role"
+            response = await operator.send("GET", path, params=query, headers=headers)
+            assert response.status == (200 if role.includes(_required_role(action)) else 403), (
+                action
+            )
+        elif not role.includes(_required_role(action)):
+            response = await operator.send("POST", path, json=fields, headers=headers)
+            assert refusal(response) == (403, "FORBIDDEN"), action
+            assert response.json["message"] == (
+                f"{action} requires the {_required_role(action)} role; "
+                f"of {role} has the {role} role"
             )
         else:
-            answer = await operator.send("POST", path, json=sent | {"nome": 1}, headers=headers)
-            assert refusal(answer) == (400, "BAD_REQUEST"), action
+            response = await operator.send("POST", path, json=fields | {"nome": 1}, headers=headers)
+            assert refusal(response) == (400, "BAD_REQUEST"), action
     event = stage.known["event"]
-    answer = await operator.send(
+    response = await operator.send(
         "POST", f"/operator/webhooks/{event}/replay", json={"why": "x"}, headers=headers
     )
-    assert answer.status == (200 if role.includes(Role.SUPPORT) else 403)
+    assert response.status == (200 if role.includes(Role.SUPPORT) else 403)
 
 
 async def test_refunding_a_case_requires_finance_and_dismissing_it_requires_support(

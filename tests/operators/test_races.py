@@ -34,53 +34,53 @@ from tests.support.world import World
 
 @dataclass
 class _Gate:
-    """The point before its commit at which a slow change stops."""
+    """The point before the commit at which a slow change pauses."""
 
-    begun: asyncio.Event = field(default_factory=asyncio.Event)
-    opened: asyncio.Event = field(default_factory=asyncio.Event)
+    reached: asyncio.Event = field(default_factory=asyncio.Event)
+    released: asyncio.Event = field(default_factory=asyncio.Event)
 
 
 _gate: ContextVar[_Gate] = ContextVar("_gate")
 
 
-async def _hold() -> None:
+async def _pause() -> None:
     gate = _gate.get()
-    gate.begun.set()
-    await gate.opened.wait()
+    gate.reached.set()
+    await gate.released.wait()
 
 
 class _SlowAccount(ChangeAccount, frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> AccountRecord:
         changed = await super().apply(context, tx)
-        await _hold()
+        await _pause()
         return changed
 
 
 class _SlowMethod(ChangePaymentMethod, frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         changed = await super().apply(context, tx)
-        await _hold()
+        await _pause()
         return changed
 
 
 class _SlowProfile(SetMerchantProfile, frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> Merchant:
         changed = await super().apply(context, tx)
-        await _hold()
+        await _pause()
         return changed
 
 
 class _SlowChain(SetChain, frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> ChainView:
         changed = await super().apply(context, tx)
-        await _hold()
+        await _pause()
         return changed
 
 
 class _SlowToken(SetToken, frozen=True, kw_only=True):
     async def apply(self, context: OperationContext, tx: Tx) -> TokenRecord:
         changed = await super().apply(context, tx)
-        await _hold()
+        await _pause()
         return changed
 
 
@@ -91,29 +91,31 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def _uncommitted(world: World, change: ChangeOperation[Any]) -> AsyncIterator[None]:
-    """Make a change without committing it before the end."""
+    """Make a change, and commit it when the block ends."""
     gate = _Gate()
     _gate.set(gate)
     changing = asyncio.create_task(world.perform(change))
     try:
-        await asyncio.wait_for(gate.begun.wait(), PATIENCE_S)
+        await asyncio.wait_for(gate.reached.wait(), PATIENCE_S)
         yield
     finally:
-        gate.opened.set()
+        gate.released.set()
         await changing
 
 
-async def _until(reached: Callable[[], Awaitable[Any]]) -> None:
+async def _wait_until(check: Callable[[], Awaitable[Any]]) -> None:
     deadline = time.monotonic() + PATIENCE_S
-    while not await reached():
+    while not await check():
         assert time.monotonic() < deadline
         await asyncio.sleep(0.01)
 
 
-async def _beside(world: World, first: ChangeOperation[Any], second: ChangeOperation[Any]) -> None:
-    """Start a change, then another that must wait; commit the first, then the second."""
+async def _run_concurrently(
+    world: World, first: ChangeOperation[Any], second: ChangeOperation[Any]
+) -> None:
+    """Start a change and a second change that must wait; commit them in this order."""
 
-    async def waits() -> bool:
+    async def is_waiting() -> bool:
         [row] = await world.rows(
             "SELECT count(*) AS n FROM pg_locks l JOIN pg_stat_activity a USING (pid) "
             "WHERE NOT l.granted AND a.datname = current_database()"
@@ -121,44 +123,48 @@ async def _beside(world: World, first: ChangeOperation[Any], second: ChangeOpera
         return row["n"] > 0
 
     async with _uncommitted(world, first):
-        other = asyncio.create_task(world.perform(second))
-        await _until(waits)
-    await other
+        waiting = asyncio.create_task(world.perform(second))
+        await _wait_until(is_waiting)
+    await waiting
 
 
 async def test_an_account_that_is_disabled_while_being_renamed_stays_disabled(world: World) -> None:
     account_id = world.account_id
     renamed = _SlowAccount(account_id=account_id, name="main")
-    await _beside(world, renamed, DisableAccount(account_id=account_id))
-    seen = await world.perform(ShowAccount(account_id=account_id))
-    assert (seen.name, seen.enabled) == ("main", False)
+    await _run_concurrently(world, renamed, DisableAccount(account_id=account_id))
+    account = await world.perform(ShowAccount(account_id=account_id))
+    assert (account.name, account.enabled) == ("main", False)
 
 
 async def test_a_method_that_is_disabled_while_its_fee_changes_stays_disabled(world: World) -> None:
     changed = _SlowMethod(method_id=world.card, fee_rate=Decimal("0.05"))
-    await _beside(world, changed, DisablePaymentMethod(method_id=world.card))
-    seen = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
-    assert (seen[0].fee_rate, seen[0].enabled) == (Decimal("0.05"), False)
+    await _run_concurrently(world, changed, DisablePaymentMethod(method_id=world.card))
+    methods = await world.perform(ListPaymentMethods(merchant_id=world.merchant_id))
+    assert (methods[0].fee_rate, methods[0].enabled) == (Decimal("0.05"), False)
 
 
 async def test_concurrent_changes_to_a_merchant_are_both_applied(world: World) -> None:
     merchant_id = world.merchant_id
     profile = _SlowProfile(merchant_id=merchant_id, locale="ja")
     url = "http://127.0.0.1:9/"
-    await _beside(world, profile, SetCallbackUrl(merchant_id=merchant_id, callback_url=url))
-    other = _SlowProfile(merchant_id=merchant_id, name="Two")
-    await _beside(world, other, SetMerchantProfile(merchant_id=merchant_id, default_country="JP"))
-    seen = await world.perform(ShowMerchant(merchant_id=merchant_id))
-    assert (seen.locale, seen.callback_url) == ("ja", url)
-    assert (seen.name, seen.default_country) == ("Two", "JP")
+    await _run_concurrently(
+        world, profile, SetCallbackUrl(merchant_id=merchant_id, callback_url=url)
+    )
+    renamed = _SlowProfile(merchant_id=merchant_id, name="Two")
+    await _run_concurrently(
+        world, renamed, SetMerchantProfile(merchant_id=merchant_id, default_country="JP")
+    )
+    merchant = await world.perform(ShowMerchant(merchant_id=merchant_id))
+    assert (merchant.locale, merchant.callback_url) == ("ja", url)
+    assert (merchant.name, merchant.default_country) == ("Two", "JP")
 
 
 async def test_concurrent_changes_to_a_chain_are_both_applied(
     world: World,
 ) -> None:
     above, refunder = "5", f"0x{40 * '7'}"
-    agreed = _SlowChain(chain="native", refund_approval_above=above, refunder=refunder)
-    await _beside(world, agreed, SetChain(chain="native", finality="finalized"))
+    approved = _SlowChain(chain="native", refund_approval_above=above, refunder=refunder)
+    await _run_concurrently(world, approved, SetChain(chain="native", finality="finalized"))
     [row] = await world.rows("SELECT * FROM chain WHERE slug = 'native'")
     assert (row["refund_approval_above"], row["finality"]) == (Decimal(above), "finalized")
     assert [item.hex() for item in row["refunders"]] == [refunder[2:]]
@@ -167,7 +173,7 @@ async def test_concurrent_changes_to_a_chain_are_both_applied(
 async def test_enabling_a_token_does_not_undo_a_concurrent_address_change(world: World) -> None:
     address = f"0x{40 * '6'}"
     moved = _SlowToken(chain="native", symbol="USDT", address=address, decimals=6)
-    await _beside(world, moved, SetToken(chain="native", symbol="USDT", enabled=True))
+    await _run_concurrently(world, moved, SetToken(chain="native", symbol="USDT", enabled=True))
     [row] = await world.rows("SELECT * FROM chain_token WHERE chain = 'native' AND symbol = 'USDT'")
     assert (row["address"].hex(), row["decimals"], row["enabled"]) == (address[2:], 6, True)
 
@@ -178,9 +184,9 @@ async def test_retiring_a_contract_does_not_undo_a_concurrent_rename(
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     account_id = (await world.perform(contract)).account_id
     renamed = _SlowAccount(account_id=account_id, name="main")
-    await _beside(world, renamed, RetireContract(account_id=account_id))
-    seen = await world.perform(ShowAccount(account_id=account_id))
-    assert (seen.name, seen.enabled) == ("main", False)
+    await _run_concurrently(world, renamed, RetireContract(account_id=account_id))
+    account = await world.perform(ShowAccount(account_id=account_id))
+    assert (account.name, account.enabled) == ("main", False)
 
 
 async def test_payments_are_not_blocked_by_an_uncommitted_operator_change(world: World) -> None:

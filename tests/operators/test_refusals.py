@@ -27,11 +27,11 @@ _BY_ID = {
     "method_id": ("method.change", "method.enable", "method.disable"),
     "rule_id": ("fraud.remove",),
 }
-_WRONG = "0xFb6916095ca1df60bb79ce92ce3ea74c37c5d359"  # the checksum is another
+_MIXED = "0xFb6916095ca1df60bb79ce92ce3ea74c37c5d359"  # mixed case with a wrong checksum
 _ZERO = f"0x{40 * '0'}"
 _LISTS = [name for name, kind in OPERATIONS.items() if "limit" in kind.__struct_fields__]
 
-#: An example of each operation with some fields changed, and how it is refused.
+#: Changes to the example of each operation, with the expected error code and message.
 REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("merchant.create", {"name": ""}, _BAD, "name must have 1 to 200 printable characters"),
     ("merchant.create", {"name": "x" * 201}, _BAD, "name must have 1 to 200"),
@@ -205,14 +205,14 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("chain.sweep-now", {"chain": "tron"}, _UNKNOWN, "no chain 'tron'"),
     ("chain.set-token", {"symbol": "DAI"}, _UNKNOWN, "no token 'DAI' on native; use one"),
     ("chain.set-token", {"address": "0x12"}, _BAD, "address: an address must be 0x followed by 40"),
-    ("chain.set-token", {"address": _WRONG}, _BAD, "address: the address has an invalid checksum"),
+    ("chain.set-token", {"address": _MIXED}, _BAD, "address: the address has an invalid checksum"),
     ("chain.set-token", {"address": _ZERO}, _BAD, "only the chain's native coin"),
     ("chain.set-token", {"symbol": "NATIVED"}, _BAD, "only the chain's native coin"),
     ("chain.set-token", {"decimals": 19}, _BAD, "decimals must be from 0 to 18"),
     ("chain.set-token", {"minimum": 0}, _BAD, "minimum must be greater than zero"),
     ("chain.add-contract", {"chain": ""}, _UNKNOWN, "no chain ''"),
     ("chain.add-contract", {"address": "x"}, _BAD, "address: an address must be 0x"),
-    ("chain.add-contract", {"receiver": _WRONG}, _BAD, "receiver: the address has an invalid"),
+    ("chain.add-contract", {"receiver": _MIXED}, _BAD, "receiver: the address has an invalid"),
     ("chain.add-contract", {"deployed_block": -1}, _BAD, "deployed_block must be a block"),
     ("chain.add-contract", {"deployed_block": 2**63}, _BAD, "deployed_block must be a block"),
     ("chain.add-contract", {"name": "x" * 101}, _BAD, "name must have 1 to 100"),
@@ -337,9 +337,9 @@ async def test_each_rejection_has_its_error_code_and_message_and_is_not_audited(
     stage: Stage,
 ) -> None:
     [before] = await stage.world.rows("SELECT count(*) AS n FROM audit")
-    for action, changed, code, words in REFUSED:
+    for action, changed, code, message in REFUSED:
         operation = msgspec.convert(stage.fields(action) | changed, OPERATIONS[action])
-        with pytest.raises(RefusedError, match=words) as refused:
+        with pytest.raises(RefusedError, match=message) as refused:
             await stage.perform(operation, ADA)
         assert refused.value.code is code, (action, changed)
         assert len(refused.value.message) < 200, (action, changed)
@@ -347,11 +347,11 @@ async def test_each_rejection_has_its_error_code_and_message_and_is_not_audited(
 
 
 def test_every_operation_that_can_be_rejected_has_an_example() -> None:
-    never = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
-    never |= {"operator.replace"}  # but for a terminal, which is no operator
-    never |= {"ledger.check", "ledger.backfill", "retention.show", "refund.ask-first"}
-    never |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
-    assert set(OPERATIONS) - {action for action, *_ in REFUSED} == never
+    without_rejection = {"keyring.show", "keyring.rotate", "provider.list", "tax.list"}
+    without_rejection |= {"operator.replace"}  # except from a terminal, which is not an operator
+    without_rejection |= {"ledger.check", "ledger.backfill", "retention.show", "refund.ask-first"}
+    without_rejection |= {"restriction.list", "fraud.list", "chain.list", "provider.health"}
+    assert set(OPERATIONS) - {action for action, *_ in REFUSED} == without_rejection
 
 
 async def test_a_base_url_of_a_configured_gateway_origin_is_accepted(
@@ -363,8 +363,8 @@ async def test_a_base_url_of_a_configured_gateway_origin_is_accepted(
         RefusedError, match="is not an origin of fake; add other origins to PAYINTENT_"
     ):
         await stage.perform(adding, ADA)
-    named = "https://other.example.com, HTTPS://EU.gateway.example.com:8443/"
-    changed = stage.service.settings.model_copy(update={"gateway_origins": named})
+    origins = "https://other.example.com, HTTPS://EU.gateway.example.com:8443/"
+    changed = stage.service.settings.model_copy(update={"gateway_origins": origins})
     account = await perform_approved(replace(stage.service, settings=changed), adding, ADA)
     assert account.base_url == fields["base_url"]
 

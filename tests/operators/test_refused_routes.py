@@ -12,7 +12,7 @@ from pytest_asyncio import fixture
 from payintent.core import access as api_key
 from payintent.operations import OPERATIONS
 from payintent.operators.operations import RevokeOperatorToken
-from tests.operators.operator_calls import BAD, WHY, ask, post, reads, route_of
+from tests.operators.operator_calls import BAD, WHY, is_read, post, request_operation, route_of
 from tests.support.arrange import refusal
 from tests.support.operator_port import operator_port
 from tests.support.stage import EXAMPLES, Stage, make_stage, open_outside_sandbox
@@ -24,7 +24,7 @@ pytestmark = pytest.mark.asyncio(loop_scope=LOOP)
 
 @fixture(loop_scope=LOOP, scope=LOOP)
 async def installation(shared_world: World) -> AsyncIterator[tuple[Stage, Api]]:
-    """Create the objects of the examples, and serve them outside the sandbox, with reasons."""
+    """Create the example objects outside the sandbox, so that changes need a reason."""
     async with open_outside_sandbox(shared_world) as service:
         stage = await make_stage(shared_world, service)
         async with operator_port(shared_world.service.settings, shared_world, service) as api:
@@ -56,7 +56,7 @@ async def test_every_operation_requires_an_operator_token(
     await stage.world.perform(RevokeOperatorToken(public_id=revoked.split("_")[1]))
     keys = [f"Bearer {text}" for text in (stage.world.api_key, "op_x", forged, revoked)]
     for action in EXAMPLES:
-        method = "GET" if reads(action) else "POST"
+        method = "GET" if is_read(action) else "POST"
         for headers in ({}, *({"Authorization": key} for key in keys)):
             answer = await operator.send(method, route_of(action), headers=headers)
             assert refusal(answer) == (401, "UNAUTHORIZED"), action
@@ -68,7 +68,7 @@ async def test_a_wrong_http_method_returns_405_and_the_allowed_method(
 ) -> None:
     headers = operator.bearer(token)
     for action in EXAMPLES:
-        wrong, right = ("POST", "GET") if reads(action) else ("GET", "POST")
+        wrong, right = ("POST", "GET") if is_read(action) else ("GET", "POST")
         answer = await operator.send(wrong, route_of(action), headers=headers)
         assert refusal(answer) == (405, "BAD_REQUEST"), action
         assert answer.headers["Allow"] == right, action
@@ -125,36 +125,36 @@ async def test_a_body_that_is_too_large_returns_413(operator: Api, token: str) -
 
 async def test_errors_name_the_invalid_field(operator: Api, stage: Stage, token: str) -> None:
     for action, kind in OPERATIONS.items():
-        if reads(action):
+        if is_read(action):
             continue
         good = stage.fields(action)
         for field in fields(kind):
             wrong = good | {field.name: {"nested": [True]}, "why": WHY}
-            answer = await ask(operator, token, action, wrong)
+            answer = await request_operation(operator, token, action, wrong)
             assert refusal(answer) == BAD, (action, field.name)
             assert f"`{field.name}" in answer.json["message"], (action, answer.json)
             if field.required:
                 short = {name: value for name, value in good.items() if name != field.name}
-                answer = await ask(operator, token, action, short | {"why": WHY})
+                answer = await request_operation(operator, token, action, short | {"why": WHY})
                 assert refusal(answer) == BAD
                 assert f"`{field.name}`" in answer.json["message"], (action, answer.json)
-        answer = await ask(operator, token, action, good | {"nome": 1, "why": WHY})
+        answer = await request_operation(operator, token, action, good | {"nome": 1, "why": WHY})
         assert refusal(answer) == BAD
         assert "unknown field `nome`" in answer.json["message"]
 
 
 @pytest.mark.parametrize("value", [True, 1.0, "1", [1], None])
 async def test_a_merchant_id_must_be_an_integer(operator: Api, token: str, value: object) -> None:
-    sent = {"merchant_id": value, "name": "x", "why": WHY}
-    answer = await ask(operator, token, "key.issue", sent)
+    operation_fields = {"merchant_id": value, "name": "x", "why": WHY}
+    answer = await request_operation(operator, token, "key.issue", operation_fields)
     assert refusal(answer) == BAD
     assert "`merchant_id`" in answer.json["message"]
 
 
 @pytest.mark.parametrize("why", [None, 7, ["x"], {}, True])
 async def test_a_reason_must_be_a_string(operator: Api, token: str, why: object) -> None:
-    sent = {"country": "TH", "rate": "0.07", "why": why}
-    answer = await ask(operator, token, "tax.set", sent)
+    operation_fields = {"country": "TH", "rate": "0.07", "why": why}
+    answer = await request_operation(operator, token, "tax.set", operation_fields)
     assert (refusal(answer), answer.json["message"]) == (BAD, "why must be a string")
 
 
@@ -175,7 +175,7 @@ async def test_a_reason_must_be_a_string(operator: Api, token: str, why: object)
 async def test_invalid_query_parameters_are_rejected(
     operator: Api, token: str, action: str, query: dict[str, str]
 ) -> None:
-    answer = await ask(operator, token, action, query)
+    answer = await request_operation(operator, token, action, query)
     assert refusal(answer) == BAD
     assert len(answer.json["message"]) < 200
 
@@ -184,11 +184,11 @@ async def test_invalid_query_parameters_are_rejected(
 async def test_unknown_ids_are_rejected_by_every_operation(
     operator: Api, stage: Stage, token: str, number: int
 ) -> None:
-    for action, known in EXAMPLES.items():
-        for name in known:
+    for action, example in EXAMPLES.items():
+        for name in example:
             if name.endswith("_id") and name not in {"event_id", "public_id"}:
-                sent = stage.fields(action) | {name: number, "why": WHY}
-                if reads(action):
-                    del sent["why"]
-                answer = await ask(operator, token, action, sent)
+                operation_fields = stage.fields(action) | {name: number, "why": WHY}
+                if is_read(action):
+                    del operation_fields["why"]
+                answer = await request_operation(operator, token, action, operation_fields)
                 assert refusal(answer) in {BAD, (404, "NOT_FOUND")}, (action, name)

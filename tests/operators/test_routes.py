@@ -31,14 +31,14 @@ async def test_an_operator_can_read_a_payment_with_its_cases_and_replay_its_even
     selected = await world.select(payment)
     await world.report(payment, selected.session.id, captured(1))
     path = f"/operator/payments/{ids.format_id(ids.PAYMENT, payment.id)}"
-    shown = (await operator.send("GET", path, headers=token)).json
-    assert [case["kind"] for case in shown["cases"]] == ["AMOUNT_MISMATCH"]
-    assert shown["checkout_id"] == ids.mask_checkout_id(payment.checkout_id)
-    listed = (await operator.send("GET", "/operator/webhooks", headers=token)).json["data"]
-    assert [(item["type"], item["state"]) for item in listed] == [("payment.failed", "skipped")]
-    event = listed[0]["event_id"]
-    again = await operator.send("POST", f"/operator/webhooks/{event}/replay", headers=token)
-    assert again.json == {"event_id": event, "state": "pending"}
+    payment_view = (await operator.send("GET", path, headers=token)).json
+    assert [case["kind"] for case in payment_view["cases"]] == ["AMOUNT_MISMATCH"]
+    assert payment_view["checkout_id"] == ids.mask_checkout_id(payment.checkout_id)
+    events = (await operator.send("GET", "/operator/webhooks", headers=token)).json["data"]
+    assert [(item["type"], item["state"]) for item in events] == [("payment.failed", "skipped")]
+    event = events[0]["event_id"]
+    replayed = await operator.send("POST", f"/operator/webhooks/{event}/replay", headers=token)
+    assert replayed.json == {"event_id": event, "state": "pending"}
 
 
 async def test_a_revoked_token_is_rejected_immediately(operator: Api, world: World) -> None:

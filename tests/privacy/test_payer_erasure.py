@@ -1,4 +1,4 @@
-"""The erasure of a payer removes all personal data, and the books stay complete."""
+"""When a payer is erased, all personal data is removed, and the books stay complete."""
 
 import asyncio
 from dataclasses import replace
@@ -31,7 +31,7 @@ from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 DAY_S = 24 * 3600
-#: What is of the person; each stands somewhere before.
+#: The person's data; each text is in some table before the erasure.
 WORDS = (
     "zora-17",
     "zora@example.com",
@@ -43,7 +43,7 @@ WORDS = (
     "zora-cart",
 )
 ADA, ALAN = Actor("Ada", "ticket 9", Role.ADMIN), Actor("Alan", "ticket 9", Role.ADMIN)
-#: Half of a surrogate pair, which PostgreSQL and one of our parsers refuse.
+#: Contains half of a surrogate pair, which PostgreSQL and one of our parsers reject.
 METADATA = '{"title":"Zora\'s book","odd":"\\ud83d","order_id":"A-77"}'
 
 
@@ -51,16 +51,16 @@ def erasure(world: World, payer_uid: str = "zora-17") -> ErasePayer:
     return ErasePayer(merchant_id=world.merchant_id, payer_uid=payer_uid)
 
 
-async def bought(world: World, **changes: Any) -> Payment:
+async def buy(world: World, **changes: Any) -> Payment:
     """Pay and partly refund a payment, and deliver its event to an endpoint that echoes it."""
-    told = {
+    fields = {
         "payer_uid": "zora-17",
         "payer_email": "zora@example.com",
         "metadata": METADATA,
         "return_url": "https://shop.example/zora-order",
         "cancel_url": "https://shop.example/zora-cart",
     }
-    payment = await paid(world, **(told | changes))
+    payment = await paid(world, **(fields | changes))
     await world.rows(
         "UPDATE session SET return_url = 'https://shop.example/zora-back',"
         ' next_action = \'{"url":"https://pay.example/zora-was-here"}\' WHERE payment_id = $1',
@@ -73,50 +73,50 @@ async def bought(world: World, **changes: Any) -> Payment:
     callback = VerifiedCallback(id=uuid4().hex, session_id=session["id"])
     service = world.service
     await service.callback_receiver.receive(world.account_id, callback, b"by zora@example.com")
-    await delivered(world, payment)
+    await mark_delivered(world, payment)
     return payment
 
 
-async def delivered(world: World, payment: Payment) -> None:
+async def mark_delivered(world: World, payment: Payment) -> None:
     [event] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     await world.rows(
         "INSERT INTO attempt (id, event_id, number, outcome, detail, answer, duration_ms,"
         " started_at) VALUES ($1, $2, 1, 'delivered', '', 'thanks, zora-17', 1, clock())",
-        service_id(world),
+        make_id(world),
         event["id"],
     )
     await world.rows("UPDATE delivery SET state = 'delivered' WHERE event_id = $1", event["id"])
 
 
-def service_id(world: World) -> Any:
+def make_id(world: World) -> Any:
     return world.id_generator.new_id()
 
 
-async def found(world: World, words: tuple[str, ...] = WORDS) -> dict[str, set[str]]:
-    """Search for the words in every column, including bytes; return their locations."""
+async def find_words(world: World, words: tuple[str, ...] = WORDS) -> dict[str, set[str]]:
+    """Search every column for the words, including bytes; return the tables of each word."""
     tables = await world.rows(
         "SELECT relname FROM pg_class WHERE relkind = 'r' AND relnamespace = 'public'::regnamespace"
     )
-    seen: dict[str, set[str]] = {}
+    locations: dict[str, set[str]] = {}
     for table in [row["relname"] for row in tables]:
         for row in await world.rows(f"SELECT t::text AS whole FROM {table} t"):
             text = row["whole"].replace('""', '"')
             for word in words:
                 if word in text or word.replace("'", "\\'") in text or word.encode().hex() in text:
-                    seen.setdefault(word, set()).add(table)
-    return seen
+                    locations.setdefault(word, set()).add(table)
+    return locations
 
 
-async def books(world: World) -> dict[str, list[Any]]:
-    """The data of the books."""
+async def read_books(world: World) -> dict[str, list[Any]]:
+    """Read the tables that the books consist of."""
     return {
         table: await world.rows(f"SELECT t::text FROM {table} t ORDER BY 1")
         for table in ("ledger_entry", "statement", "capture", "statement_close", "dispute")
     }
 
 
-async def agreed(world: World, operation: ErasePayer) -> Any:
-    """Let one person propose it, and another approve it."""
+async def erase_with_approval(world: World, operation: ErasePayer) -> Any:
+    """Propose the erasure as Ada, and approve it as Alan."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     proposal = make_proposal_view(await world.service.submit(operation, ADA))
@@ -125,37 +125,37 @@ async def agreed(world: World, operation: ErasePayer) -> Any:
 
 
 async def test_erasure_removes_all_data_of_a_payer_and_preserves_the_books(world: World) -> None:
-    payments = [await bought(world) for _ in range(2)]
+    payments = [await buy(world) for _ in range(2)]
     nothing = {"payer_email": None, "metadata": "{}", "return_url": None, "cancel_url": None}
-    other = await bought(world, payer_uid="buyer-8", **nothing)
+    second_payment = await buy(world, payer_uid="buyer-8", **nothing)
     await world.rows(
         "UPDATE attempt SET answer = 'ok' WHERE event_id IN"
         " (SELECT id FROM event WHERE payment_id = $1)",
-        other.id,
+        second_payment.id,
     )
     await world.move_clock(2 * DAY_S)
     while await close_due_days(world.database):
         pass
-    before = await found(world)
+    before = await find_words(world)
     assert set(before) == set(WORDS)
     assert before["zora-17"] == {"payment", "event", "attempt"}
     assert before["zora@example.com"] == {"payment", "callback"}
     assert await world.perform(CheckLedger()) == []
-    kept = await books(world)
-    assert kept["statement"]
+    books = await read_books(world)
+    assert books["statement"]
     columns = "SELECT amount, status, refunded_amount, paid_at, updated_at FROM payment ORDER BY id"
     rows = await world.rows(columns)
-    result = await agreed(world, erasure(world))
+    result = await erase_with_approval(world, erasure(world))
     assert result == {"merchant_id": world.merchant_id, "payments": 2, "more": False}
-    left = await found(world)
-    # What another payer wrote stays, and is not this one's.
-    assert left.pop("tore its cover") == {"refund"}
-    assert left.pop("zora-back") == left.pop("zora-was-here") == {"session"}
-    assert left.pop("zora@example.com") == {"callback"}
-    assert left == {}
-    await agreed_again(world)
+    locations = await find_words(world)
+    # The second payer's data is not deleted.
+    assert locations.pop("tore its cover") == {"refund"}
+    assert locations.pop("zora-back") == locations.pop("zora-was-here") == {"session"}
+    assert locations.pop("zora@example.com") == {"callback"}
+    assert locations == {}
+    await erase_other_payer(world)
     assert await world.perform(CheckLedger()) == []
-    assert await books(world) == kept
+    assert await read_books(world) == books
     assert await world.rows(columns) == rows
     bodies = await world.rows(
         "SELECT body FROM event WHERE payment_id = ANY($1::uuid[])",
@@ -165,34 +165,34 @@ async def test_erasure_removes_all_data_of_a_payer_and_preserves_the_books(world
     assert all('"metadata":{}' in row["body"] for row in bodies)
 
 
-async def agreed_again(world: World) -> None:
-    """Erase the other payer too, after which nothing is left of either."""
+async def erase_other_payer(world: World) -> None:
+    """Erase the second payer too, and check that no data of either payer remains."""
     proposal = make_proposal_view(await world.service.submit(erasure(world, "buyer-8"), ADA))
     await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
-    assert await found(world, (*WORDS, "buyer-8")) == {}
+    assert await find_words(world, (*WORDS, "buyer-8")) == {}
 
 
 async def test_erasure_needs_a_second_operator_and_its_records_do_not_name_the_payer(
     world: World,
 ) -> None:
-    payment = await bought(world)
+    payment = await buy(world)
     await world.operator_token("Ada")
     await world.operator_token("Alan")
     await world.move_clock(2 * DAY_S)
     with pytest.raises(RefusedError, match="another operator must approve payer"):
         await world.service.run_operation(erasure(world), ADA)
     proposal = make_proposal_view(await world.service.submit(erasure(world), ADA))
-    named = ids.format_id(ids.PAYMENT, payment.id)
+    payment_id = ids.format_id(ids.PAYMENT, payment.id)
     assert proposal.changes[0] == (
-        f"1 payments of merchant {world.merchant_id}, starting with {named}"
+        f"1 payments of merchant {world.merchant_id}, starting with {payment_id}"
     )
-    shown = await world.perform(ShowApproval(approval_id=proposal.id))
-    assert shown.changes == proposal.changes
-    assert {"proposal", "audit"}.isdisjoint((await found(world))["zora-17"])
+    approval = await world.perform(ShowApproval(approval_id=proposal.id))
+    assert approval.changes == proposal.changes
+    assert {"proposal", "audit"}.isdisjoint((await find_words(world))["zora-17"])
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ADA)
     await world.service.run_operation(Reject(approval_id=proposal.id, note="not theirs"), ALAN)
-    assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+    assert (await find_words(world))["zora-17"] == {"payment", "event", "attempt"}
 
 
 async def test_erasure_also_removes_data_from_the_test_gateway(world: World) -> None:
@@ -205,33 +205,33 @@ async def test_erasure_also_removes_data_from_the_test_gateway(world: World) -> 
     card = buyer_simulator.TestRequest(operation="pay", fields=(), key=None, action=step)
     await side.service.buyer_simulator.pay(await side.read(payment), card)
     assert await side.status(payment) == "PAID"
-    await delivered(side, payment)
+    await mark_delivered(side, payment)
     await side.rows("UPDATE test_session SET return_url = 'https://shop.example/zora-back'")
-    assert (await found(side))["zora-back"] == {"test_session"}
+    assert (await find_words(side))["zora-back"] == {"test_session"}
     assert (await side.perform(erasure(side))).payments == 1
-    assert await found(side) == {}
+    assert await find_words(side) == {}
 
 
-async def refused(world: World, why: str) -> None:
+async def expect_rejected(world: World, why: str) -> None:
     with pytest.raises(RefusedError, match=f"^pay_[^ ]+ {why}.*; erase its payer") as error:
         await world.service.submit(erasure(world), ADA)
     assert error.value.code is ErrorCode.CONFLICT
-    assert "zora" in str(await found(world))
+    assert "zora" in str(await find_words(world))
 
 
 async def test_a_payer_with_open_payments_refunds_or_disputes_cannot_be_erased(
     world: World,
 ) -> None:
     payment = await world.create(payer_uid="zora-17")
-    await refused(world, "has not ended")
+    await expect_rejected(world, "has not ended")
     await world.rows("UPDATE payment SET payer_uid = 'buyer-8' WHERE id = $1", payment.id)
     await world.cancelled(payer_uid="zora-17")
     payment = await paid(world, payer_uid="zora-17")
     await world.rows("UPDATE delivery SET state = 'pending'")
-    await refused(world, "has an undelivered event")
-    await delivered(world, payment)
+    await expect_rejected(world, "has an undelivered event")
+    await mark_delivered(world, payment)
     await asked(world, payment, "10")
-    await refused(world, "has a pending refund")
+    await expect_rejected(world, "has a pending refund")
     await work(world)
     [refund] = await world.rows("SELECT id FROM refund")
     await hear(world, refund["id"], DONE)
@@ -247,11 +247,11 @@ async def test_a_payer_with_open_payments_refunds_or_disputes_cannot_be_erased(
     )
     callback = VerifiedCallback(id=uuid4().hex, dispute=report)
     await world.service.callback_receiver.receive(world.account_id, callback, b"raw body")
-    await refused(world, "has an open case")
+    await expect_rejected(world, "has an open case")
     await world.rows(
         "UPDATE money_case SET status = 'ACCEPTED', closed_by = 'x', closed_at = clock()"
     )
-    await refused(world, "has an open dispute")
+    await expect_rejected(world, "has an open dispute")
     await world.rows("UPDATE dispute SET state = 'won'")
     await world.rows("UPDATE money_case SET status = 'OPEN', closed_by = NULL, closed_at = NULL")
     [case] = await world.perform(ListCases())
@@ -260,18 +260,18 @@ async def test_a_payer_with_open_payments_refunds_or_disputes_cannot_be_erased(
 
 
 async def test_erasure_cannot_be_approved_if_a_refund_was_requested_meanwhile(world: World) -> None:
-    payment = await bought(world)
+    payment = await buy(world)
     await world.operator_token("Ada")
     await world.operator_token("Alan")
     proposal = make_proposal_view(await world.service.submit(erasure(world), ADA))
     await asked(world, payment, "1")
     with pytest.raises(RefusedError, match="has a pending refund"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
-    assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+    assert (await find_words(world))["zora-17"] == {"payment", "event", "attempt"}
 
 
 async def test_an_erasure_waits_for_a_concurrent_refund_and_is_rejected(world: World) -> None:
-    payment = await bought(world)
+    payment = await buy(world)
 
     async def refund(tx: Tx) -> None:
         await tx.fetch("SELECT FROM payment WHERE id = $1 FOR UPDATE", payment.id)
@@ -287,17 +287,17 @@ async def test_an_erasure_waits_for_a_concurrent_refund_and_is_rejected(world: W
         await first.commit()
     with pytest.raises(RefusedError, match="has a pending refund"):
         await erasing
-    assert (await found(world))["zora-17"] == {"payment", "event", "attempt"}
+    assert (await find_words(world))["zora-17"] == {"payment", "event", "attempt"}
 
 
 async def test_erasure_does_not_affect_the_same_payer_uid_of_another_merchant(world: World) -> None:
-    await bought(world)
-    other = (await world.add_merchant()).merchant.id
-    await world.rows("UPDATE payment SET merchant_id = $1", other)
-    await bought(world)
+    await buy(world)
+    second_merchant_id = (await world.add_merchant()).merchant.id
+    await world.rows("UPDATE payment SET merchant_id = $1", second_merchant_id)
+    await buy(world)
     assert (await world.perform(erasure(world))).payments == 1
-    theirs = await world.perform(ExportPayer(merchant_id=other, payer_uid="zora-17"))
-    assert len(theirs) == 1
+    payments = await world.perform(ExportPayer(merchant_id=second_merchant_id, payer_uid="zora-17"))
+    assert len(payments) == 1
     for payer_uid in ("zora-17", ERASED):
         with pytest.raises(RefusedError, match="no payer"):
             await world.perform(erasure(world, payer_uid))
@@ -308,12 +308,16 @@ async def test_only_the_reason_and_destination_of_an_ended_refund_can_be_removed
 ) -> None:
     payment = await paid(world)
     refund = await asked(world, payment, "10", reason="a page is missing")
-    gone = "reason = NULL, destination = NULL"
+    removal = "reason = NULL, destination = NULL"
     with pytest.raises(CheckViolationError, match="is what it was asked for"):
-        await world.rows(f"UPDATE refund SET {gone}")
+        await world.rows(f"UPDATE refund SET {removal}")
     await work(world)
     await hear(world, refund.id, DONE)
-    for change in ("reason = 'another'", f"{gone}, amount_minor = 1", f"{gone}, currency = 'USD'"):
+    for change in (
+        "reason = 'another'",
+        f"{removal}, amount_minor = 1",
+        f"{removal}, currency = 'USD'",
+    ):
         with pytest.raises(CheckViolationError, match="is what it was asked for"):
             await world.rows(f"UPDATE refund SET {change}")
-    await world.rows(f"UPDATE refund SET {gone}")
+    await world.rows(f"UPDATE refund SET {removal}")

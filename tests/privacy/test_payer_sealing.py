@@ -1,4 +1,4 @@
-"""Payer data is encrypted at rest: every reader decrypts it, and no table contains it."""
+"""Payer data is encrypted at rest. Every reader decrypts it, and no table has it as plain text."""
 
 import asyncio
 import base64
@@ -32,17 +32,22 @@ from payintent.runtime.encryption import Encryption, EncryptionKeyError
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.webhooks import feed_store, outbox_store
-from tests.privacy.test_payer_erasure import agreed, delivered, erasure, found
+from tests.privacy.test_payer_erasure import (
+    erase_with_approval,
+    erasure,
+    find_words,
+    mark_delivered,
+)
 from tests.refunds.refunding import DONE, asked, hear, paid, work
 from tests.support.plans import Recorder
 from tests.support.world import Api, World
 
 ADA = Actor("cli:ada", "ticket 7")
 EMAIL = "Zora@example.com"
-#: Spaces, an escape, and a number as the merchant wrote it: all of it is kept.
+#: Spaces, an escape and a decimal number, which must be stored exactly as sent.
 METADATA = '{"title": "Zora\'s book",  "odd":"\\u00e9","n":1.50,"order_id":"A-77"}'
 WORDS = (EMAIL, EMAIL.lower(), "Zora's book", "A-77")
-_MIN_AGE_S = -60.0  # what was created just now too
+_MIN_AGE_S = -60.0  # includes payments that were just created
 _KEYS = {name: base64.b64encode(name.encode() * 32).decode() for name in ("b", "c")}
 
 
@@ -53,7 +58,7 @@ def settings(settings: Settings) -> Settings:
 
 @asynccontextmanager
 async def process(world: World, *, is_on: bool = True, ring: str = "a") -> AsyncGenerator[World]:
-    """Run another process on the world's database, whose ring has these keys (`a` the world's)."""
+    """Run a second process on the same database with these keys (`a` is the world's key)."""
     ours = world.service.settings.keyring.get_secret_value().split(",")[0]
     keys = {"a": ours} | {name: f"{name}:{key}" for name, key in _KEYS.items()}
     changes = {"seal_payer_data": is_on, "keyring": SecretStr(",".join(keys[k] for k in ring))}
@@ -65,13 +70,13 @@ async def process(world: World, *, is_on: bool = True, ring: str = "a") -> Async
         await service.close()
 
 
-async def bought(world: World) -> Payment:
+async def buy(world: World) -> Payment:
     """Pay and partly refund a payment, and deliver its event."""
     payment = await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
     refund = await asked(world, payment, "10")
     await work(world)
     await hear(world, refund.id, DONE)
-    await delivered(world, payment)
+    await mark_delivered(world, payment)
     return payment
 
 
@@ -82,23 +87,23 @@ async def seal_all(world: World) -> None:
 
 
 async def search(world: World, text: str) -> set[str]:
-    """Search as the console does; each payment found shows its order number."""
-    listed = await world.perform(SearchPayments(text=text))
-    assert {item.order_id for item in listed} <= {"A-77"}
-    return {item.id for item in listed}
+    """Search as the console does, and check the order ids of the results."""
+    payments = await world.perform(SearchPayments(text=text))
+    assert {item.order_id for item in payments} <= {"A-77"}
+    return {item.id for item in payments}
 
 
-async def reads(world: World, *bought: Payment) -> None:
-    """Read the data as each reader does, byte for byte as the merchant sent it."""
+async def check_readers(world: World, *payments: Payment) -> None:
+    """Check that every reader returns the data exactly as the merchant sent it."""
     database = world.database
-    named = {ids.format_id(ids.PAYMENT, payment.id) for payment in bought}
+    payment_ids = {ids.format_id(ids.PAYMENT, payment.id) for payment in payments}
     for text in ("zora@EXAMPLE.com", "A-77"):
-        assert await search(world, text) == named
+        assert await search(world, text) == payment_ids
     exported = await world.perform(ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17"))
-    assert [item.payer_email for item in exported] == [EMAIL] * len(bought)
-    assert [bytes(item.metadata).decode() for item in exported] == [METADATA] * len(bought)
+    assert [item.payer_email for item in exported] == [EMAIL] * len(payments)
+    assert [bytes(item.metadata).decode() for item in exported] == [METADATA] * len(payments)
     assert all(METADATA in bytes(item.events).decode() for item in exported)
-    for payment in bought:
+    for payment in payments:
         snapshot = await payment_store.get(database, payment.id)
         assert snapshot is not None
         assert (snapshot.payment.payer_email, snapshot.payment.metadata) == (EMAIL, METADATA)
@@ -111,9 +116,9 @@ async def reads(world: World, *bought: Payment) -> None:
 async def test_sealed_payer_data_is_in_no_table_and_readable_everywhere(
     world: World,
 ) -> None:
-    payment = await bought(world)
-    assert await found(world, WORDS) == {}
-    await reads(world, payment)
+    payment = await buy(world)
+    assert await find_words(world, WORDS) == {}
+    await check_readers(world, payment)
     history = await history_store.list_entries(world.database, payment.id)
     assert [
         METADATA in entry.details["body"] for entry in history.entries if entry.kind == "event"
@@ -121,7 +126,7 @@ async def test_sealed_payer_data_is_in_no_table_and_readable_everywhere(
     mail = await compose_receipt(world.database, payment.id)
     assert mail is not None
     assert mail.recipient == EMAIL
-    await agreed(world, erasure(world))
+    await erase_with_approval(world, erasure(world))
     assert await search(world, EMAIL) == await search(world, "A-77") == set()
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     event = await outbox_store.get_event(world.database, row["id"])
@@ -135,14 +140,14 @@ async def test_merchants_and_buyers_see_decrypted_payer_data(api: Api) -> None:
     created = await api.create(metadata=metadata, payer_email="first@example.com")
     checkout = created.json["checkout_url"].rpartition("/")[2]
     await api.send("PATCH", f"/v1/checkout/{checkout}", json={"payer_email": EMAIL})
-    shown = await api.get(created.json["id"])
-    assert shown.json["metadata"] == metadata
-    listed = await api.send("GET", "/v1/payments", headers=api.bearer())
-    assert [item["metadata"] for item in listed.json["data"]] == [metadata]
+    payment = await api.get(created.json["id"])
+    assert payment.json["metadata"] == metadata
+    payments = await api.send("GET", "/v1/payments", headers=api.bearer())
+    assert [item["metadata"] for item in payments.json["data"]] == [metadata]
     view = await api.send("GET", f"/v1/checkout/{checkout}")
     assert view.json["payer_email"].endswith("example.com")
     assert await search(world, EMAIL) == {created.json["id"]}
-    assert await found(world, (*WORDS, "first@example.com")) == {}
+    assert await find_words(world, (*WORDS, "first@example.com")) == {}
     assert (await api.create(metadata=json.dumps("sealed:test::AAAA"))).status == 400
     assert (await api.create(payer_email="sealed:test::a@example.com")).status == 400
 
@@ -159,11 +164,11 @@ async def test_merchants_and_buyers_see_decrypted_payer_data(api: Api) -> None:
 async def test_values_moved_to_another_row_or_column_cannot_be_decrypted(
     world: World, change: str
 ) -> None:
-    bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
-    await read_both(world, bought[1])
+    payments = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+    await read_both(world, payments[1])
     await world.rows(change)
     with pytest.raises(EncryptionKeyError, match="another row"):
-        await read_both(world, bought[1])
+        await read_both(world, payments[1])
 
 
 async def test_an_event_that_cannot_be_decrypted_does_not_delay_other_events(world: World) -> None:
@@ -178,8 +183,8 @@ async def test_an_event_that_cannot_be_decrypted_does_not_delay_other_events(wor
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     due = [(world.merchant_id, 10)]
-    claimed = await outbox_store.claim_due(world.database, due, 45.0)
-    assert [item.event_id for item in claimed] == [sound]
+    deliveries = await outbox_store.claim_due(world.database, due, 45.0)
+    assert [item.event_id for item in deliveries] == [sound]
     await world.move_clock(60)
     again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
     assert [row["event_id"] for row in again] == [spoilt, sound]
@@ -194,9 +199,9 @@ async def read_both(world: World, payment: Payment) -> None:
 
 async def test_a_worker_seals_old_rows_even_if_it_is_interrupted(world: World) -> None:
     async with process(world, is_on=False) as before:
-        old = [await bought(before) for _ in range(3)]
-    assert set(await found(world, WORDS)) == set(WORDS) - {EMAIL.lower()}
-    await reads(world, *old)
+        old = [await buy(before) for _ in range(3)]
+    assert set(await find_words(world, WORDS)) == set(WORDS) - {EMAIL.lower()}
+    await check_readers(world, *old)
     changed = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
     connection = await world.open_connection()
     try:
@@ -212,11 +217,11 @@ async def test_a_worker_seals_old_rows_even_if_it_is_interrupted(world: World) -
     finally:
         await connection.close()
     assert await sealed_payments(world) == 2
-    await reads(world, *old)
+    await check_readers(world, *old)
     await seal_all(world)
-    assert await found(world, WORDS) == {}
-    await reads(world, *old)
-    # Nothing but its form has changed, and a further walk finds nothing to do.
+    assert await find_words(world, WORDS) == {}
+    await check_readers(world, *old)
+    # Only the stored format has changed, and a second pass has nothing to do.
     rows = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
     assert rows == changed
     whole = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
@@ -233,38 +238,38 @@ async def sealed_payments(world: World) -> int:
 
 
 async def test_with_sealing_disabled_again_sealed_and_plain_rows_are_readable(world: World) -> None:
-    sealed = await bought(world)
+    sealed = await buy(world)
     async with process(world, is_on=False) as off:
-        await reads(off, sealed)
-        plain = await bought(off)
-        await reads(off, sealed, plain)
-        await seal_all(off)  # leaves each form as it is
+        await check_readers(off, sealed)
+        plain = await buy(off)
+        await check_readers(off, sealed, plain)
+        await seal_all(off)  # does not change the format of stored rows
         assert await sealed_payments(world) == 1
-    await reads(world, sealed, plain)
+    await check_readers(world, sealed, plain)
 
 
 async def test_a_rotation_retires_a_key_once_no_payer_data_needs_it(world: World) -> None:
-    payment = await bought(world)
+    payment = await buy(world)
     old = world.service.encryption.current_key_name
     async with process(world, ring="ba") as second, process(world, is_on=False, ring="ba") as off:
         rotation = await second.perform(RotateKeyring())
         assert (rotation.retired, rotation.payer_values) == ([], 3)
-        later = await bought(second)
-        await reads(second, payment, later)
-        await seal_all(off)  # what is sealed stays sealed, under the first key
+        later = await buy(second)
+        await check_readers(second, payment, later)
+        await seal_all(off)  # sealed values are resealed with the first key
         assert await seals_store.count_values_with_old_keys(second.service.database, 10) == 0
-        await reads(second, payment, later)
+        await check_readers(second, payment, later)
         rotation = await second.perform(RotateKeyring())
         assert (rotation.retired, rotation.payer_values) == ([old], 0)
-        # A process from before writes with the old key once more: nobody may lose it now.
-        straggler = await bought(world)
+        # If an old process writes with the old key again, every ring must contain this key.
+        straggler = await buy(world)
         with pytest.raises(EncryptionKeyError, match="lacks key"):
             async with process(world, ring="b"):
                 pass
         await seal_all(second)
-        await reads(second, payment, later, straggler)
+        await check_readers(second, payment, later, straggler)
     async with process(world, ring="b") as last:
-        await reads(last, payment, later, straggler)
+        await check_readers(last, payment, later, straggler)
         assert {key.name for key in await last.perform(ShowKeyring()) if not key.retired_at} == {
             "b"
         }
@@ -275,13 +280,13 @@ async def test_the_feed_and_deliveries_contain_the_original_event_body(world: Wo
     database = world.database
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
-    [claimed] = await outbox_store.claim_due(database, [(world.merchant_id, 10)], 1.0)
-    assert claimed.payment_id == payment.id
-    assert METADATA.encode() in claimed.body
+    [delivery] = await outbox_store.claim_due(database, [(world.merchant_id, 10)], 1.0)
+    assert delivery.payment_id == payment.id
+    assert METADATA.encode() in delivery.body
     await feed_store.number_new_events(database, world.merchant_id)
     start = await feed_store.get_first_cursor(database, world.merchant_id)
     page = await feed_store.read_page(database, world.merchant_id, start, ["payment.completed"], 10)
-    assert [event.body for event in page.events] == [claimed.body.decode()]
+    assert [event.body for event in page.events] == [delivery.body.decode()]
 
 
 @pytest.mark.parametrize(
@@ -328,9 +333,9 @@ async def test_creating_a_payment_uses_the_same_statement_with_and_without_seali
     new = NewPayment(UUID(int=2), "cs_1", request)
     statements: set[str] = set()
     for is_on in (False, True):
-        asked = Recorder()
-        asked.payer_sealing = PayerSealing(Encryption(bytes(32), {"a": bytes(32)}), is_on=is_on)
-        await new_payments.create_batch(asked, [new])
-        assert (EMAIL in str(asked.args)) is not is_on
-        statements.add(asked.query)
+        recorder = Recorder()
+        recorder.payer_sealing = PayerSealing(Encryption(bytes(32), {"a": bytes(32)}), is_on=is_on)
+        await new_payments.create_batch(recorder, [new])
+        assert (EMAIL in str(recorder.args)) is not is_on
+        statements.add(recorder.query)
     assert len(statements) == 1

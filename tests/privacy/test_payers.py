@@ -11,23 +11,25 @@ from tests.refunds.refunding import asked, paid
 from tests.support.world import World
 
 
-async def _exported(world: World, **changes: Any) -> tuple[list[Any], str]:
-    wanted = ExportPayer(merchant_id=world.merchant_id, payer_uid="buyer-7", **changes)
-    text = msgspec.json.encode(to_json_value(await world.perform(wanted))).decode()
+async def _export(world: World, **changes: Any) -> tuple[list[Any], str]:
+    export = ExportPayer(merchant_id=world.merchant_id, payer_uid="buyer-7", **changes)
+    text = msgspec.json.encode(to_json_value(await world.perform(export))).decode()
     return json.loads(text), text
 
 
 async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
     world: World,
 ) -> None:
-    told = {"payer_uid": "buyer-7", "payer_email": "seven@example.com"}
+    payer = {"payer_uid": "buyer-7", "payer_email": "seven@example.com"}
     urls = {"return_url": "https://shop.test/A-7", "cancel_url": "https://shop.test/cart"}
-    payments = [await paid(world, **told, **urls, metadata='{"order_id": "A-7"}') for _ in range(3)]
+    payments = [
+        await paid(world, **payer, **urls, metadata='{"order_id": "A-7"}') for _ in range(3)
+    ]
     await world.create(payer_uid="buyer-8", payer_email="eight@example.com")
     await asked(world, payments[0], "10", reason="a page is missing")
-    found, text = await _exported(world)
-    assert len(found) == 3
-    first = found[0]
+    exported, text = await _export(world)
+    assert len(exported) == 3
+    first = exported[0]
     assert (first["payer_email"], first["metadata"]) == ("seven@example.com", {"order_id": "A-7"})
     assert first | urls == first
     assert [refund["reason"] for refund in first["refunds"]] == ["a page is missing"]
@@ -35,16 +37,18 @@ async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
     assert [event["type"] for event in first["events"]] == ["payment.completed"]
     assert "eight@example.com" not in text
     assert not any(payment.checkout_id in text for payment in payments)
-    page, _ = await _exported(world, limit=2)
-    rest, _ = await _exported(world, after=page[-1]["id"])
-    assert [item["id"] for item in (*page, *rest)] == [item["id"] for item in found]
+    page, _ = await _export(world, limit=2)
+    rest, _ = await _export(world, after=page[-1]["id"])
+    assert [item["id"] for item in (*page, *rest)] == [item["id"] for item in exported]
 
 
 async def test_an_export_excludes_the_same_payer_uid_of_another_merchant(
     world: World,
 ) -> None:
     await paid(world, payer_uid="buyer-7")
-    other = (await world.add_merchant()).merchant.id
-    await world.rows("UPDATE payment SET merchant_id = $1 WHERE payer_uid = 'buyer-7'", other)
+    second_merchant_id = (await world.add_merchant()).merchant.id
+    await world.rows(
+        "UPDATE payment SET merchant_id = $1 WHERE payer_uid = 'buyer-7'", second_merchant_id
+    )
     await paid(world, payer_uid="buyer-7")
-    assert len((await _exported(world))[0]) == 1
+    assert len((await _export(world))[0]) == 1

@@ -1,4 +1,4 @@
-"""After ten years, payments identify nobody, and the books are unchanged."""
+"""After ten years, payments do not identify their payers, and the books are unchanged."""
 
 import pytest
 
@@ -11,7 +11,7 @@ from payintent.privacy.data_store import ERASED
 from payintent.privacy.operations import ShowRetention
 from payintent.privacy.retention_store import prune_step
 from payintent.runtime.settings import RetentionRule, Settings
-from tests.privacy.test_payer_erasure import DAY_S, books, bought, found
+from tests.privacy.test_payer_erasure import DAY_S, buy, find_words, read_books
 from tests.refunds.refunding import asked
 from tests.support.world import World
 
@@ -19,65 +19,70 @@ _YEARS = 3650
 _DAYS = {RetentionRule.EVENTS: 365, RetentionRule.PAYERS: _YEARS}
 
 
-async def pruned(world: World, days: float, kept: dict[RetentionRule, int] = _DAYS) -> None:
+async def prune_after(
+    world: World, days: float, retention: dict[RetentionRule, int] = _DAYS
+) -> None:
     await world.move_clock(days * DAY_S)
-    while await prune_step(world.database, kept, 2):
+    while await prune_step(world.database, retention, 2):
         pass
 
 
-async def payer(world: World, payment: Payment) -> str:
+async def get_payer_uid(world: World, payment: Payment) -> str:
     [row] = await world.rows("SELECT payer_uid FROM payment WHERE id = $1", payment.id)
     return row["payer_uid"]
 
 
-async def exported(world: World) -> list[str]:
+async def export_statements(world: World) -> list[str]:
     """Export every statement."""
     rows = await world.rows("SELECT id FROM statement ORDER BY number")
-    named = [ids.format_id(ids.STATEMENT, row["id"]) for row in rows]
-    exports = [await world.perform(ExportStatement(statement_id=item)) for item in named]
+    statement_ids = [ids.format_id(ids.STATEMENT, row["id"]) for row in rows]
+    exports = [await world.perform(ExportStatement(statement_id=item)) for item in statement_ids]
     return [export.text for export in exports]
 
 
 async def test_after_ten_years_payers_are_erased_and_the_books_are_unchanged(world: World) -> None:
-    payments = [await bought(world) for _ in range(3)]
+    payments = [await buy(world) for _ in range(3)]
     await world.move_clock(2 * DAY_S)
     while await close_due_days(world.database):
         pass
-    kept, statements = await books(world), await exported(world)
+    books, statements = await read_books(world), await export_statements(world)
     columns = "SELECT id, amount, currency, status, refunded_amount, paid_at, updated_at, version"
     rows = await world.rows(f"{columns} FROM payment ORDER BY id")
     assert ids.format_id(ids.PAYMENT, payments[0].id) in statements[0]
-    await pruned(world, _YEARS - 0.1)
-    assert {await payer(world, payment) for payment in payments} == {"zora-17"}
-    await pruned(world, _YEARS + 0.1)
-    assert {await payer(world, payment) for payment in payments} == {ERASED}
-    assert await found(world) == {}
-    assert (await books(world), await exported(world)) == (kept, statements)
+    await prune_after(world, _YEARS - 0.1)
+    assert {await get_payer_uid(world, payment) for payment in payments} == {"zora-17"}
+    await prune_after(world, _YEARS + 0.1)
+    assert {await get_payer_uid(world, payment) for payment in payments} == {ERASED}
+    assert await find_words(world) == {}
+    assert (await read_books(world), await export_statements(world)) == (books, statements)
     assert await world.rows(f"{columns} FROM payment ORDER BY id") == rows
     assert await world.perform(CheckLedger()) == []
 
 
 async def test_a_payer_is_kept_while_a_refund_or_delivery_is_pending(world: World) -> None:
-    pending, told = [await bought(world) for _ in range(2)]
+    pending, undelivered = [await buy(world) for _ in range(2)]
     await world.move_clock((_YEARS + 1) * DAY_S)
     await asked(world, pending, "10")
     await world.rows(
         "UPDATE delivery SET state = 'pending' FROM event e"
         " WHERE e.id = event_id AND e.payment_id = $1",
-        told.id,
+        undelivered.id,
     )
     await world.rows("UPDATE payment SET updated_at = paid_at")
     while await prune_step(world.database, _DAYS, 2):
         pass
-    assert [await payer(world, item) for item in (pending, told)] == ["zora-17"] * 2
+    assert [await get_payer_uid(world, item) for item in (pending, undelivered)] == ["zora-17"] * 2
     await world.rows("UPDATE delivery SET state = 'delivered'")
-    await pruned(world, _YEARS + 1)
-    assert [await payer(world, item) for item in (pending, told)] == ["zora-17", ERASED]
+    await prune_after(world, _YEARS + 1)
+    assert [await get_payer_uid(world, item) for item in (pending, undelivered)] == [
+        "zora-17",
+        ERASED,
+    ]
 
 
 async def test_payers_due_for_erasure_are_counted(world: World) -> None:
-    await bought(world)
-    await pruned(world, _YEARS + 1, {RetentionRule.EVENTS: 365})
+    await buy(world)
+    await prune_after(world, _YEARS + 1, {RetentionRule.EVENTS: 365})
     due = {item.rule: item.due for item in await world.perform(ShowRetention())}
     assert due[RetentionRule.PAYERS] == 1
 

@@ -1,4 +1,4 @@
-"""With sealing enabled, all payment features work as they do without it."""
+"""All payment features also work if payer data is sealed."""
 
 from urllib.parse import quote
 
@@ -21,14 +21,19 @@ from payintent.runtime.settings import RetentionRule, Settings
 from tests.console.visitor import signed_in, words
 from tests.portal.person import member
 from tests.portal.person import words as shown
-from tests.privacy.test_payer_erasure import agreed, delivered, erasure, found
+from tests.privacy.test_payer_erasure import (
+    erase_with_approval,
+    erasure,
+    find_words,
+    mark_delivered,
+)
 from tests.refunds.requests import paid
 from tests.support.arrange import payment_of
 from tests.support.world import Answer, Api, World
 
 EMAIL = "Zora@Example.com"
 ORDER = "A-1009"
-#: What must stand in no table.
+#: Texts that must not be in any table.
 WORDS = (EMAIL, EMAIL.lower(), ORDER, "Zora's book")
 _DAY_S = 24 * 3600
 _DETAILS = {RetentionRule.PAYER_DETAILS: 730}
@@ -39,16 +44,16 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"seal_payer_data": True})
 
 
-async def bought(api: Api) -> Answer:
+async def buy(api: Api) -> Answer:
     """Create and pay a payment of Zora over HTTP."""
     metadata = {"order_id": ORDER, "title": "Zora's book"}
     created = await paid(api, metadata=metadata, payer_uid="zora-17", payer_email=EMAIL)
-    assert await found(api.world, WORDS) == {}
+    assert await find_words(api.world, WORDS) == {}
     return created
 
 
-async def closed_statement(world: World) -> ExportStatement:
-    """Close the day; return a function that exports its only statement."""
+async def close_day(world: World) -> ExportStatement:
+    """Close the day; return the operation that exports its only statement."""
     await world.move_clock(_DAY_S)
     while await close_due_days(world.database):
         pass
@@ -57,7 +62,7 @@ async def closed_statement(world: World) -> ExportStatement:
 
 
 async def test_a_member_can_find_and_read_a_sealed_payment_in_the_portal(api: Api) -> None:
-    created = await bought(api)
+    created = await buy(api)
     await paid(api, metadata={"order_id": "B-1"}, payer_email="other@example.com")
     finance = await member(api, MemberRole.FINANCE)
     for text in (ORDER, EMAIL.lower(), "zora-17", created.json["id"]):
@@ -65,9 +70,9 @@ async def test_a_member_can_find_and_read_a_sealed_payment_in_the_portal(api: Ap
         assert page.count('href="/merchant/payments/pay_') == 1, text
         assert created.json["id"] in page
         assert ORDER in page
-    listed = await finance.get("/merchant/payments")
-    assert ORDER in shown(listed)
-    assert "sealed:" not in shown(listed)
+    page_of_payments = await finance.get("/merchant/payments")
+    assert ORDER in shown(page_of_payments)
+    assert "sealed:" not in shown(page_of_payments)
     story = shown(await finance.get(f"/merchant/payments/{created.json['id']}"))
     assert "Zora's book" in story
     assert "sealed:" not in story
@@ -75,9 +80,9 @@ async def test_a_member_can_find_and_read_a_sealed_payment_in_the_portal(api: Ap
     [event] = await api.world.rows(
         "SELECT id FROM event WHERE payment_id = $1", (await payment_of(api, created)).id
     )
-    told = shown(await developer.get(f"/merchant/events/{event['id']}"))
-    assert ORDER in told
-    assert "sealed:" not in told
+    event_page = shown(await developer.get(f"/merchant/events/{event['id']}"))
+    assert ORDER in event_page
+    assert "sealed:" not in event_page
 
 
 async def test_an_operator_can_find_and_read_a_sealed_payment_in_the_console(
@@ -111,53 +116,53 @@ async def test_an_email_rule_denies_a_sealed_payment_created_before_the_rule(
     assert (await api.send("GET", path)).json["fds"]["code"]
     assert (await api.create(payer_email=EMAIL)).json["fds"]["code"]
     assert "fds" not in (await api.create(payer_email="ann@shop.example")).json
-    assert await found(api.world, (EMAIL,)) == {}
+    assert await find_words(api.world, (EMAIL,)) == {}
 
 
 async def test_a_sealed_payer_can_be_exported_and_erased_without_changing_the_books(
     api: Api,
 ) -> None:
     world = api.world
-    created = await bought(api)
+    created = await buy(api)
     payment = await payment_of(api, created)
-    await delivered(world, payment)
+    await mark_delivered(world, payment)
     export = ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17")
     [exported] = await world.perform(export)
     assert exported.payer_email == EMAIL
     assert ORDER in bytes(exported.metadata).decode()
     assert ORDER in bytes(exported.events).decode()
-    statement = await closed_statement(world)
+    statement = await close_day(world)
     before = (await world.perform(statement)).text
-    await agreed(world, erasure(world))
+    await erase_with_approval(world, erasure(world))
     with pytest.raises(RefusedError, match="no payer"):
         await world.perform(export)
     assert (await api.get(created.json["id"])).json["metadata"] == {}
-    assert await found(world, ("zora-17", *WORDS)) == {}
+    assert await find_words(world, ("zora-17", *WORDS)) == {}
     assert (await world.perform(statement)).text == before
     assert await world.perform(CheckLedger()) == []
 
 
 async def test_sealed_details_are_deleted_after_two_years(api: Api) -> None:
     world = api.world
-    created = await bought(api)
+    created = await buy(api)
     payment = await payment_of(api, created)
-    await delivered(world, payment)
-    statement = await closed_statement(world)
+    await mark_delivered(world, payment)
+    statement = await close_day(world)
     before = (await world.perform(statement)).text
     assert created.json["id"] in before
     await world.move_clock(729 * _DAY_S)
     await prune_step(world.database, _DETAILS, 10)
-    kept = await payment_store.get(world.database, payment.id)
-    assert kept is not None
-    assert kept.payment.payer_email == EMAIL
+    snapshot = await payment_store.get(world.database, payment.id)
+    assert snapshot is not None
+    assert snapshot.payment.payer_email == EMAIL
     await world.move_clock(731 * _DAY_S)
     await prune_step(world.database, _DETAILS, 10)
     sealer = PayerDataSealer(world.database, -60.0)
     while await sealer.step():
         pass
-    gone = await payment_store.get(world.database, payment.id)
-    assert gone is not None
-    assert (gone.payment.payer_email, gone.payment.metadata) == (None, "{}")
+    later_snapshot = await payment_store.get(world.database, payment.id)
+    assert later_snapshot is not None
+    assert (later_snapshot.payment.payer_email, later_snapshot.payment.metadata) == (None, "{}")
     assert (await api.get(created.json["id"])).json["metadata"] == {}
     finance = await member(api, MemberRole.FINANCE)
     for text in (ORDER, EMAIL):

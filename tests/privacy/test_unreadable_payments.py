@@ -1,4 +1,4 @@
-"""A sealed payment that cannot be decrypted does not affect money, time or other payments."""
+"""If a payment cannot be decrypted, captures, expiry and the readable payments are unaffected."""
 
 import json
 from uuid import UUID
@@ -20,7 +20,7 @@ from payintent.webhooks import feed_store, outbox_store
 from payintent.webhooks.model import OutgoingDelivery
 from tests.console.visitor import signed_in
 from tests.portal.person import member
-from tests.privacy.test_payer_erasure import agreed, delivered, erasure
+from tests.privacy.test_payer_erasure import erase_with_approval, erasure, mark_delivered
 from tests.privacy.test_payer_sealing import EMAIL, METADATA, process
 from tests.refunds.refunding import paid
 from tests.support.fakes import captured
@@ -39,7 +39,7 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"seal_payer_data": True})
 
 
-async def spoil(world: World, payment_id: UUID) -> str:
+async def corrupt(world: World, payment_id: UUID) -> str:
     """Corrupt a payment's metadata; return the original."""
     [row] = await world.rows("SELECT metadata::text AS m FROM payment WHERE id = $1", payment_id)
     await world.rows(_SPOIL, payment_id)
@@ -48,21 +48,21 @@ async def spoil(world: World, payment_id: UUID) -> str:
     return row["m"]
 
 
-def unreadable(table: str = "payment") -> float:
-    """Return how many reads the metric has counted."""
+def count_unreadable(table: str = "payment") -> float:
+    """Return the number of failed reads that the metric has counted."""
     name = "payintent_payer_rows_unreadable_total"
     return REGISTRY.get_sample_value(name, {"table": table}) or 0.0
 
 
-async def created(api: Api) -> UUID:
+async def create_payment(api: Api) -> UUID:
     answer = await api.create(metadata={"order_id": "A-77"}, payer_email=EMAIL)
     parsed = ids.parse_id(ids.PAYMENT, answer.json["id"])
     assert parsed is not None
     return parsed
 
 
-async def due_events(world: World) -> list[OutgoingDelivery]:
-    """Claim the due deliveries to the merchant's endpoint, which are due again immediately."""
+async def claim_due_events(world: World) -> list[OutgoingDelivery]:
+    """Make all deliveries due, and claim them."""
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     return await outbox_store.claim_due(world.database, [(world.merchant_id, 10)], 1.0)
@@ -72,12 +72,12 @@ async def test_lists_and_batch_reads_skip_unreadable_payments(
     api: Api,
 ) -> None:
     world = api.world
-    spoilt, sound = await created(api), await created(api)
-    await spoil(world, spoilt)
-    before = unreadable()
-    listed = await api.send("GET", "/v1/payments", headers=api.bearer())
-    assert [item["id"] for item in listed.json["data"]] == [ids.format_id(ids.PAYMENT, sound)]
-    assert unreadable() == before + 1
+    spoilt, sound = await create_payment(api), await create_payment(api)
+    await corrupt(world, spoilt)
+    before = count_unreadable()
+    response = await api.send("GET", "/v1/payments", headers=api.bearer())
+    assert [item["id"] for item in response.json["data"]] == [ids.format_id(ids.PAYMENT, sound)]
+    assert count_unreadable() == before + 1
     first = await api.send("GET", "/v1/payments?limit=1", headers=api.bearer())
     after = first.json["next_cursor"]
     assert after is not None
@@ -96,31 +96,34 @@ async def test_without_the_new_key_payments_proceed_and_only_their_events_wait(
 ) -> None:
     async with process(world, ring="ba") as newer:
         dues = [await paid(newer, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
-        created = [await newer.create(payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
-        selected = (await newer.select(created[0])).session
-        own = await world.create(metadata=METADATA)
+        payments = [await newer.create(payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+        selected = (await newer.select(payments[0])).session
+        plain_payment = await world.create(metadata=METADATA)
         price = selected.quote
         money = captured(price.total_minor, price.price.currency, reference="cap-of-b")
-        assert (await world.report(created[0], selected.id, money)).status is PaymentStatus.PAID
+        assert (await world.report(payments[0], selected.id, money)).status is PaymentStatus.PAID
         await world.move_clock(3600)
         async with world.database.transaction() as tx:
             assert await expire_pending(tx, 10) == 2
-        assert [await newer.status(item) for item in (created[1], own)] == ["EXPIRED", "EXPIRED"]
-        claimed = await due_events(world)
-        assert [item.payment_id for item in claimed] == [own.id]
-        claimed = await due_events(newer)
-        of = {payment.id for payment in (*dues, *created, own)}
-        assert {item.payment_id for item in claimed} == of
+        assert [await newer.status(item) for item in (payments[1], plain_payment)] == [
+            "EXPIRED",
+            "EXPIRED",
+        ]
+        deliveries = await claim_due_events(world)
+        assert [item.payment_id for item in deliveries] == [plain_payment.id]
+        deliveries = await claim_due_events(newer)
+        payment_ids = {payment.id for payment in (*dues, *payments, plain_payment)}
+        assert {item.payment_id for item in deliveries} == payment_ids
         assert all(
-            METADATA.encode() in item.body and b"sealed:" not in item.body for item in claimed
+            METADATA.encode() in item.body and b"sealed:" not in item.body for item in deliveries
         )
-        assert all(json.loads(item.body)["data"]["payment"]["metadata"] for item in claimed)
+        assert all(json.loads(item.body)["data"]["payment"]["metadata"] for item in deliveries)
 
 
 async def test_the_feed_skips_an_unreadable_event(world: World) -> None:
-    bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
-    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[1].id)
-    database, before = world.database, unreadable("event")
+    payments = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
+    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", payments[1].id)
+    database, before = world.database, count_unreadable("event")
     await feed_store.number_new_events(database, world.merchant_id)
     start = await feed_store.get_first_cursor(database, world.merchant_id)
     kinds = ["payment.completed"]
@@ -128,49 +131,49 @@ async def test_the_feed_skips_an_unreadable_event(world: World) -> None:
     assert (len(first.events), first.has_more) == (1, True)
     last = await feed_store.read_page(database, world.merchant_id, first.cursor, kinds, 2)
     assert (len(last.events), last.has_more) == (1, False)
-    assert unreadable("event") == before + 1
+    assert count_unreadable("event") == before + 1
 
 
 async def test_a_worker_reseals_readable_payments_and_then_stops(world: World) -> None:
-    bought = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
-    await spoil(world, bought[0].id)
-    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
+    payments = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
+    await corrupt(world, payments[0].id)
+    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", payments[0].id)
     async with process(world, ring="ba") as second:
         sealer = PayerDataSealer(second.database, -60.0, batch=1)
         for _ in range(20):
             if not await sealer.step():
                 break
         else:
-            pytest.fail("it never comes to rest")
-        for payment in bought[1:]:
+            pytest.fail("the worker does not stop")
+        for payment in payments[1:]:
             [row] = await world.rows(
                 "SELECT split_part(payer_email, ':', 2) AS key FROM payment WHERE id = $1",
                 payment.id,
             )
             assert row["key"] == "b"
         left = await seals_store.list_payments_with_old_keys(second.database, 10)
-        assert left == [bought[0].id]
+        assert left == [payments[0].id]
 
 
 async def test_search_and_export_include_an_unreadable_payment_and_erasure_clears_it(
     world: World,
 ) -> None:
-    bought = [
+    payments = [
         await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
         for _ in range(2)
     ]
-    await spoil(world, bought[0].id)
-    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", bought[0].id)
-    listed = await world.perform(SearchPayments(text=EMAIL))
-    assert sorted(item.order_id or "" for item in listed) == ["", "A-77"]
+    await corrupt(world, payments[0].id)
+    await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", payments[0].id)
+    results = await world.perform(SearchPayments(text=EMAIL))
+    assert sorted(item.order_id or "" for item in results) == ["", "A-77"]
     export = ExportPayer(merchant_id=world.merchant_id, payer_uid="zora-17")
     exported = await world.perform(export)
     metadata = [bytes(item.metadata).decode() for item in exported]
     assert sorted(metadata) == ['"(cannot be decrypted)"', METADATA]
-    for payment in bought:
-        await delivered(world, payment)
-    await agreed(world, erasure(world))
-    for payment in bought:
+    for payment in payments:
+        await mark_delivered(world, payment)
+    await erase_with_approval(world, erasure(world))
+    for payment in payments:
         snapshot = await payment_store.get(world.database, payment.id)
         assert snapshot is not None
         assert (snapshot.payment.payer_email, snapshot.payment.metadata) == (None, "{}")
@@ -187,27 +190,27 @@ async def test_metadata_that_looks_sealed_is_delivered_unchanged(
     world: World, metadata: str
 ) -> None:
     payment = await paid(world, metadata=metadata)
-    [claimed] = await due_events(world)
-    assert claimed.payment_id == payment.id
-    assert metadata.encode() in claimed.body
+    [delivery] = await claim_due_events(world)
+    assert delivery.payment_id == payment.id
+    assert metadata.encode() in delivery.body
 
 
 async def test_pages_of_an_unreadable_payment_explain_the_problem(operator: Api, api: Api) -> None:
-    spoilt = await created(api)
-    await spoil(api.world, spoilt)
+    spoilt = await create_payment(api)
+    await corrupt(api.world, spoilt)
     [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", spoilt)
-    named = ids.format_id(ids.PAYMENT, spoilt)
+    payment_name = ids.format_id(ids.PAYMENT, spoilt)
     thai = {"Accept-Language": "th"}
     answers = (
         (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดติดต่อร้านค้า"),
         (
-            await (await member(api)).get(f"/merchant/payments/{named}"),
+            await (await member(api)).get(f"/merchant/payments/{payment_name}"),
             "Contact your payment service provider",
         ),
-        (await (await signed_in(operator)).get(f"/payments/{named}"), "cannot be decrypted"),
+        (await (await signed_in(operator)).get(f"/payments/{payment_name}"), "cannot be decrypted"),
     )
-    for answer, said in answers:
+    for answer, text in answers:
         assert answer.status == 500
         assert answer.headers["Content-Type"].startswith("text/html")
-        assert said in answer.body.decode()
+        assert text in answer.body.decode()
         assert "A-77" not in answer.body.decode()

@@ -40,15 +40,15 @@ def settings(settings: Settings) -> Settings:
 
 
 async def catalog(api: Api, key: str | None = None, **headers: str) -> Answer:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await api.send("GET", "/v1/catalog", headers=api.bearer(key) | named)
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.send("GET", "/v1/catalog", headers=api.bearer(key) | http_headers)
 
 
-async def seen_from(api: Api, country: str) -> Answer:
+async def catalog_for_viewer(api: Api, country: str) -> Answer:
     return await catalog(api, CloudFront_Viewer_Country=country, X_Edge_Secret="edge-secret")
 
 
-def places(answer: Answer) -> dict[str, list[str]]:
+def currencies_by_country(answer: Answer) -> dict[str, list[str]]:
     assert answer.status == 200, answer.body
     return {
         country["country_code"]: [currency["currency"] for currency in country["currencies"]]
@@ -56,7 +56,7 @@ def places(answer: Answer) -> dict[str, list[str]]:
     }
 
 
-def takes_tokens(api: Api) -> ChangePaymentMethod:
+def accept_tokens(api: Api) -> ChangePaymentMethod:
     return ChangePaymentMethod(method_id=api.world.transfer, currencies=["USD", "USDT", "NATIVED"])
 
 
@@ -90,16 +90,19 @@ async def test_countries_are_sorted_by_name_and_exclude_global_without_tokens(
     names = [country["name"] for country in answer.json["countries"]]
     assert names == sorted(names)
     assert len(names) == _FIAT_COUNTRIES
-    assert "GL" not in places(answer)
-    assert (places(answer)["TH"], places(answer)["DE"]) == (["THB"], ["USD"])
+    assert "GL" not in currencies_by_country(answer)
+    assert (currencies_by_country(answer)["TH"], currencies_by_country(answer)["DE"]) == (
+        ["THB"],
+        ["USD"],
+    )
 
 
 async def test_an_unchanged_catalog_returns_304(api: Api) -> None:
     first = await catalog(api)
     etag = first.headers["ETag"]
-    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        again = await catalog(api, If_None_Match=known)
-        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), known
+    for etags in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = await catalog(api, If_None_Match=etags)
+        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), etags
         assert again.headers["Cache-Control"] == "private, max-age=300"
         assert again.headers["Vary"] == first.headers["Vary"]
     for unknown in ('"other"', "", ",", etag.strip('"'), f"w/{etag}"):
@@ -108,26 +111,32 @@ async def test_an_unchanged_catalog_returns_304(api: Api) -> None:
 
 
 async def test_a_catalog_belongs_to_its_merchant_and_requires_a_key(api: Api) -> None:
-    other = await api.world.add_merchant(methods="none")
+    second_merchant = await api.world.add_merchant(methods="none")
     assert refusal(await api.send("GET", "/v1/catalog")) == (401, "UNAUTHORIZED")
     assert refusal(await catalog(api, "sk_live_nobody")) == (401, "UNAUTHORIZED")
-    assert places(await catalog(api, other.api_key)) == {}
-    ours = await catalog(api)
-    await api.world.perform(_method(api, other.merchant.id, ["THB"]))
-    assert places(await catalog(api, other.api_key)) == {"TH": ["THB"]}
-    assert (await catalog(api)).body == ours.body
-    mismatched = await catalog(api, other.api_key, If_None_Match=ours.headers["ETag"])
+    assert currencies_by_country(await catalog(api, second_merchant.api_key)) == {}
+    own_catalog = await catalog(api)
+    await api.world.perform(_method(api, second_merchant.merchant.id, ["THB"]))
+    assert currencies_by_country(await catalog(api, second_merchant.api_key)) == {"TH": ["THB"]}
+    assert (await catalog(api)).body == own_catalog.body
+    mismatched = await catalog(
+        api, second_merchant.api_key, If_None_Match=own_catalog.headers["ETag"]
+    )
     assert mismatched.status == 200
 
 
 async def test_the_catalog_changes_only_if_its_content_changes(api: Api) -> None:
-    """Each operation at a different time: `updated_at` changes, or the bytes stay the same."""
-    world, here = api.world, api.world.merchant_id
-    other = await world.add_merchant(methods="none")
-    theirs = await world.perform(_method(api, other.merchant.id, ["THB"]))
+    """Each operation either changes `updated_at` and the body, or neither."""
+    world, merchant_id = api.world, api.world.merchant_id
+    second_merchant = await world.add_merchant(methods="none")
+    foreign_method = await world.perform(_method(api, second_merchant.merchant.id, ["THB"]))
     steps: list[tuple[Any, bool]] = [
-        *((item, False) for item in _of_no_concern(api, theirs.id)),
-        (DisablePaymentMethod(method_id=world.transfer), False),  # the card reaches as much
+        *((item, False) for item in _unrelated_changes(api, foreign_method.id)),
+        # the card covers the same countries and currencies
+        (
+            DisablePaymentMethod(method_id=world.transfer),
+            False,
+        ),
         (DisablePaymentMethod(method_id=world.card), True),
         (EnablePaymentMethod(method_id=world.card), True),
         (DisableAccount(account_id=world.account_id), True),
@@ -136,49 +145,49 @@ async def test_the_catalog_changes_only_if_its_content_changes(api: Api) -> None
         (EnableProvider(provider="fake"), True),
         (ChangePaymentMethod(method_id=world.card, currencies=["THB", "USD"]), True),
         (ChangePaymentMethod(method_id=world.card, countries=["TH", "US"]), True),
-        (_request(here, ["TH", "DE"], ["THB", "USD", "USDT"]), False),
-        (ApplyActivation(merchant_id=here), True),
-        (takes_tokens(api), False),  # it is disabled
+        (_request(merchant_id, ["TH", "DE"], ["THB", "USD", "USDT"]), False),
+        (ApplyActivation(merchant_id=merchant_id), True),
+        (accept_tokens(api), False),  # the method is disabled
         (EnablePaymentMethod(method_id=world.transfer), True),
         (LiftRestriction(type=CRYPTO, country="DE"), True),
         (AddRestriction(type=CRYPTO, country="DE"), True),
-        (AddRestriction(type=CRYPTO, country="DE"), False),  # so already
-        (AddRestriction(type=CRYPTO, country="FR"), False),  # not of its market
-        (AddRestriction(type=CRYPTO, country="KP"), False),  # listed nowhere
+        (AddRestriction(type=CRYPTO, country="DE"), False),  # already restricted
+        (AddRestriction(type=CRYPTO, country="FR"), False),  # outside the merchant's market
+        (AddRestriction(type=CRYPTO, country="KP"), False),  # not a supported country
         (AddRestriction(type=ONRAMP, country="DE"), False),
     ]
     before = await catalog(api)
-    told = {before.headers["ETag"]: before.body}
-    for number, (operation, moves) in enumerate(steps, 1):
+    body_by_etag = {before.headers["ETag"]: before.body}
+    for number, (operation, is_changed) in enumerate(steps, 1):
         await world.move_clock(10 * number)
         await world.perform(operation)
         after = await catalog(api)
-        assert (_updated_at(after) > _updated_at(before)) is moves, operation
-        assert (after.body != before.body) is moves, operation
-        assert told.setdefault(after.headers["ETag"], after.body) == after.body
+        assert (_updated_at(after) > _updated_at(before)) is is_changed, operation
+        assert (after.body != before.body) is is_changed, operation
+        assert body_by_etag.setdefault(after.headers["ETag"], after.body) == after.body
         before = after
-    assert len(set(told.values())) == len(told)
+    assert len(set(body_by_etag.values())) == len(body_by_etag)
 
 
-def _of_no_concern(api: Api, others_method: int) -> list[Any]:
-    world, here = api.world, api.world.merchant_id
+def _unrelated_changes(api: Api, foreign_method_id: int) -> list[Any]:
+    world, merchant_id = api.world, api.world.merchant_id
     return [
         ChangePaymentMethod(
             method_id=world.card, fee_rate=Decimal("0.5"), label="Karte", position=7
         ),
-        ChangePaymentMethod(method_id=others_method, currencies=["USD"]),
-        DisablePaymentMethod(method_id=others_method),
-        SetMerchantProfile(merchant_id=here, name="Other name", default_country="TH"),
-        SetCallbackUrl(merchant_id=here),
+        ChangePaymentMethod(method_id=foreign_method_id, currencies=["USD"]),
+        DisablePaymentMethod(method_id=foreign_method_id),
+        SetMerchantProfile(merchant_id=merchant_id, name="Other name", default_country="TH"),
+        SetCallbackUrl(merchant_id=merchant_id),
         ChangeAccount(account_id=world.account_id, name="renamed"),
-        EnableAccount(account_id=world.account_id),  # it is on
+        EnableAccount(account_id=world.account_id),  # already enabled
         EnableProvider(provider="fake"),
-        DisableProvider(provider="ecpay"),  # nothing of ours goes through it
+        DisableProvider(provider="ecpay"),  # the merchant does not use it
         SetTaxRate(country="TH", rate=Decimal("0.07")),
-        IssueApiKey(merchant_id=here, name="second"),
+        IssueApiKey(merchant_id=merchant_id, name="second"),
         AddFraudRule(kind=FraudRuleKind.COUNTRY, value="DE"),
-        AddRestriction(type=CRYPTO, country="DE"),  # there are no tokens yet
-        _request(here, ["TH"], ["THB"]),
+        AddRestriction(type=CRYPTO, country="DE"),  # no tokens are offered yet
+        _request(merchant_id, ["TH"], ["THB"]),
     ]
 
 
@@ -209,30 +218,37 @@ async def test_disabling_the_account_of_a_disabled_method_does_not_change_the_ca
     assert (await catalog(api)).body == before.body
     await world.move_clock(20)
     await world.perform(EnablePaymentMethod(method_id=method.id))
-    assert places(await catalog(api)) == places(before)
+    assert currencies_by_country(await catalog(api)) == currencies_by_country(before)
     await world.perform(EnableAccount(account_id=account_id))
-    assert places(await catalog(api))["GL"] == ["USDT"]
+    assert currencies_by_country(await catalog(api))["GL"] == ["USDT"]
 
 
 async def test_restrictions_remove_crypto_for_a_country_and_for_its_viewers(
     api: Api,
 ) -> None:
-    await api.world.perform(takes_tokens(api))
-    free = await catalog(api)
-    assert places(free)["DE"] == places(free)["US"] == ["USD", "USDT", "NATIVED"]
+    await api.world.perform(accept_tokens(api))
+    unrestricted = await catalog(api)
+    assert (
+        currencies_by_country(unrestricted)["DE"]
+        == currencies_by_country(unrestricted)["US"]
+        == ["USD", "USDT", "NATIVED"]
+    )
     await api.world.move_clock(10)
     await api.world.perform(AddRestriction(type=CRYPTO, country="DE"))
     await api.world.perform(AddRestriction(type=CRYPTO, country="GL"))
     restricted = await catalog(api)
-    assert (places(restricted)["DE"], places(restricted)["US"]) == (["USD"], places(free)["US"])
-    assert "GL" not in places(restricted)
-    assert restricted.headers["ETag"] != free.headers["ETag"]
-    from_there = await seen_from(api, "DE")
-    offered = {code for codes in places(from_there).values() for code in codes}
+    assert (currencies_by_country(restricted)["DE"], currencies_by_country(restricted)["US"]) == (
+        ["USD"],
+        currencies_by_country(unrestricted)["US"],
+    )
+    assert "GL" not in currencies_by_country(restricted)
+    assert restricted.headers["ETag"] != unrestricted.headers["ETag"]
+    viewer_catalog = await catalog_for_viewer(api, "DE")
+    offered = {code for codes in currencies_by_country(viewer_catalog).values() for code in codes}
     assert offered == {"USD", "THB", "JPY", "TWD", "IDR", "PHP"}
-    assert len(places(from_there)) == _FIAT_COUNTRIES
-    assert from_there.headers["ETag"] != restricted.headers["ETag"]
-    assert (await seen_from(api, "US")).body == restricted.body
+    assert len(currencies_by_country(viewer_catalog)) == _FIAT_COUNTRIES
+    assert viewer_catalog.headers["ETag"] != restricted.headers["ETag"]
+    assert (await catalog_for_viewer(api, "US")).body == restricted.body
     forged = await catalog(api, CloudFront_Viewer_Country="DE")
     assert forged.body == restricted.body
 
@@ -240,19 +256,19 @@ async def test_restrictions_remove_crypto_for_a_country_and_for_its_viewers(
 async def test_restricting_an_unlisted_country_affects_only_its_viewers(
     api: Api,
 ) -> None:
-    await api.world.perform(takes_tokens(api))
+    await api.world.perform(accept_tokens(api))
     before = await catalog(api)
     await api.world.move_clock(10)
     await api.world.perform(AddRestriction(type=CRYPTO, country="KR"))
     assert (await catalog(api)).body == before.body
-    from_there = await seen_from(api, "KR")
-    assert "GL" not in places(from_there)
-    assert from_there.json["updated_at"] > before.json["updated_at"]
+    viewer_catalog = await catalog_for_viewer(api, "KR")
+    assert "GL" not in currencies_by_country(viewer_catalog)
+    assert viewer_catalog.json["updated_at"] > before.json["updated_at"]
     await api.world.move_clock(20)
     await api.world.perform(LiftRestriction(type=CRYPTO, country="KR"))
-    lifted = await seen_from(api, "KR")
-    assert places(lifted) == places(before)
-    assert lifted.json["updated_at"] > from_there.json["updated_at"]
+    lifted = await catalog_for_viewer(api, "KR")
+    assert currencies_by_country(lifted) == currencies_by_country(before)
+    assert lifted.json["updated_at"] > viewer_catalog.json["updated_at"]
 
 
 async def test_a_restriction_does_not_change_a_catalog_without_tokens(api: Api) -> None:
@@ -262,11 +278,13 @@ async def test_a_restriction_does_not_change_a_catalog_without_tokens(api: Api) 
     ):
         await api.world.move_clock(10 * number)
         await api.world.perform(operation)
-        assert (await seen_from(api, "DE")).body == (await catalog(api)).body == before.body
+        assert (
+            (await catalog_for_viewer(api, "DE")).body == (await catalog(api)).body == before.body
+        )
 
 
 async def test_concurrent_first_requests_after_a_change_get_the_same_catalog(api: Api) -> None:
-    for operation in (SetMerchantProfile(merchant_id=api.world.merchant_id), takes_tokens(api)):
+    for operation in (SetMerchantProfile(merchant_id=api.world.merchant_id), accept_tokens(api)):
         await api.world.perform(operation)
         answers = await asyncio.gather(*(catalog(api) for _ in range(12)))
         assert {answer.status for answer in answers} == {200}

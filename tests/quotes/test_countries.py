@@ -23,7 +23,7 @@ _FLAG_BYTES_MAX = 4 * 1024
 
 @pytest.fixture
 def world(world: World, request: pytest.FixtureRequest) -> World:
-    """The world with a different API URL, if a test gives one."""
+    """The world, with a different API URL if the test has a parameter."""
     if hasattr(request, "param"):
         settings = world.service.settings.model_copy(update={"api_base": request.param})
         world.service = replace(world.service, settings=settings)
@@ -31,21 +31,21 @@ def world(world: World, request: pytest.FixtureRequest) -> World:
 
 
 async def _countries(api: Api, **headers: str) -> Answer:
-    named = {name.replace("_", "-"): value for name, value in headers.items()}
-    return await api.send("GET", "/v1/countries", headers=named)
+    http_headers = {name.replace("_", "-"): value for name, value in headers.items()}
+    return await api.send("GET", "/v1/countries", headers=http_headers)
 
 
 async def test_all_53_countries_are_listed_by_name(api: Api) -> None:
     answer = await _countries(api)
     assert (answer.status, answer.headers["Content-Type"]) == (200, "application/json")
     assert list(answer.json) == ["countries"]
-    listed = answer.json["countries"]
-    assert len(listed) == 53
-    assert [entry["name"] for entry in listed] == sorted(COUNTRY_NAMES.values())
-    assert {entry["country_code"]: entry["name"] for entry in listed} == COUNTRY_NAMES
-    assert {entry["country_code"] for entry in listed} == set(COUNTRIES)
+    countries = answer.json["countries"]
+    assert len(countries) == 53
+    assert [entry["name"] for entry in countries] == sorted(COUNTRY_NAMES.values())
+    assert {entry["country_code"]: entry["name"] for entry in countries} == COUNTRY_NAMES
+    assert {entry["country_code"] for entry in countries} == set(COUNTRIES)
     assert COUNTRY_NAMES["GL"] == "Global"
-    for item in listed:
+    for item in countries:
         assert list(item) == ["country_code", "name", "metadata"]
         assert isinstance(item["metadata"], dict)
 
@@ -56,8 +56,10 @@ async def test_browsers_of_any_origin_can_read_the_list_without_a_key(api: Api) 
         assert answer.status == 200
         assert answer.headers.getall("Access-Control-Allow-Origin") == ["*"]
         assert "Access-Control-Allow-Credentials" not in answer.headers
-    asked = await api.send("OPTIONS", "/v1/countries", headers={"Origin": "https://shop.example"})
-    assert (asked.status, asked.headers["Access-Control-Allow-Origin"]) == (204, "*")
+    preflight = await api.send(
+        "OPTIONS", "/v1/countries", headers={"Origin": "https://shop.example"}
+    )
+    assert (preflight.status, preflight.headers["Access-Control-Allow-Origin"]) == (204, "*")
     assert refusal(await api.send("POST", "/v1/countries")) == (405, "BAD_REQUEST")
 
 
@@ -66,9 +68,9 @@ async def test_an_unchanged_list_returns_304(api: Api) -> None:
     assert first.headers.getall("Cache-Control") == ["public, max-age=3600"]
     etag = first.headers["ETag"]
     assert re.fullmatch('"[0-9a-f]{64}"', etag)
-    for known in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        again = await _countries(api, If_None_Match=known)
-        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), known
+    for etags in (etag, f"W/{etag}", f'"other", {etag}', "*"):
+        again = await _countries(api, If_None_Match=etags)
+        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), etags
         assert again.headers["Access-Control-Allow-Origin"] == "*"
     for unknown in ('"other"', "", ",", etag.strip('"')):
         again = await _countries(api, If_None_Match=unknown)
@@ -90,9 +92,9 @@ async def test_every_flag_is_a_harmless_svg_at_the_api_origin(api: Api) -> None:
 
 
 def _check_harmless(image: bytes, code: str) -> None:
-    """Check that an image has only shapes: no scripts, styles or external content."""
+    """Check that an image contains only shapes, without scripts, styles or external content."""
     assert len(image) <= _FLAG_BYTES_MAX, code
-    assert image.startswith(b"<svg "), code  # so no document type, and no entities
+    assert image.startswith(b"<svg "), code  # without a document type, and thus without entities
     root = ET.fromstring(image)  # noqa: S314 - without a document type it is plain
     assert root.tag == f"{_SVG}svg", code
     assert re.fullmatch(r"0 0 \d+ \d+", root.attrib["viewBox"]), code
@@ -105,8 +107,8 @@ def _check_harmless(image: bytes, code: str) -> None:
 
 @pytest.mark.parametrize("world", ["", "pay.example.com/v1"], indirect=True)
 async def test_without_an_api_url_the_metadata_is_an_empty_object(api: Api) -> None:
-    listed = (await _countries(api)).json["countries"]
-    assert [item["metadata"] for item in listed] == [{}] * 53
+    countries = (await _countries(api)).json["countries"]
+    assert [item["metadata"] for item in countries] == [{}] * 53
 
 
 async def test_only_flags_are_served_under_the_flags_path(api: Api) -> None:

@@ -28,7 +28,7 @@ from tests.support.world import World
 _SOME = ("US", "TH", "JP", "GL")
 _TERMS = (("USD", "7.00"), ("USD", "0.30"), ("THB", "15.00"), ("JPY", "900"))
 _places = st.none() | st.none() | st.lists(st.sampled_from(_SOME), min_size=1, unique=True)
-#: A configuration as its columns, and a payment.
+#: The columns of a configuration, and a payment.
 _CONFIGURATIONS = st.fixed_dictionaries(
     {
         "activation": st.sampled_from(["ACTIVE", "ACTIVE", "APPLIED", "SUSPENDED"]),

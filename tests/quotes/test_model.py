@@ -16,11 +16,13 @@ from tests.support.making import a_merchant, a_method, a_payment, payable
 ZERO = Decimal(0)
 
 
-def _codes(payment: Any, methods: list[Any], country: str, currency: str | None = None) -> Any:
-    found = make_quotes(
+def _list_offers(
+    payment: Any, methods: list[Any], country: str, currency: str | None = None
+) -> Any:
+    offers = make_quotes(
         payment, a_merchant(), methods, QuoteCountry(country, "query"), currency, {}
     )
-    return [(offer.payment_method_id, offer.price.currency) for offer in found]
+    return [(offer.payment_method_id, offer.price.currency) for offer in offers]
 
 
 def _dollars(**changes: Any) -> Any:
@@ -35,12 +37,12 @@ def test_a_total_below_the_contracts_minimum_is_not_offered() -> None:
     enough, short = 49_900_000, 49_900_001
     for minimum, offered in ((1, True), (enough, True), (short, False)):
         method = a_method(kind="onchain", fee_rate=ZERO, token_minimum=minimum, **tether)
-        assert bool(_codes(_dollars(), [method], "US")) is offered, minimum
+        assert bool(_list_offers(_dollars(), [method], "US")) is offered, minimum
 
 
-def _place(
+def _resolve_country(
     payment: Any,
-    asked: str | None = None,
+    requested: str | None = None,
     viewer: str | None = None,
     methods: Any = None,
     crypto: frozenset[str] = frozenset(),
@@ -50,7 +52,7 @@ def _place(
     restrictions = Restrictions(crypto=crypto)
     owner = a_merchant(**merchant)
     place = resolve_quote_country(
-        payment, owner, payable(usable, owner), asked, viewer, restrictions
+        payment, owner, payable(usable, owner), requested, viewer, restrictions
     )
     assert place.crypto is restrictions.allows_crypto(place.country, viewer)
     return place.country, place.source
@@ -70,36 +72,37 @@ def test_only_an_explicitly_selected_country_overrides_the_merchants_tax_country
 
 
 def test_the_requested_country_takes_precedence() -> None:
-    assert _place(_dollars(), "JP", "FR", default_country="US") == ("JP", "query")
-    assert _place(_dollars(), "JP", methods=[]) == ("JP", "query")
+    assert _resolve_country(_dollars(), "JP", "FR", default_country="US") == ("JP", "query")
+    assert _resolve_country(_dollars(), "JP", methods=[]) == ("JP", "query")
 
 
 def test_the_viewers_country_is_used_if_it_is_supported() -> None:
-    assert _place(_dollars(), viewer="FR") == ("FR", "geo")
-    assert _place(_dollars(), viewer="ZZ") == ("US", "default")
-    assert _place(_dollars()) == ("US", "default")
+    assert _resolve_country(_dollars(), viewer="FR") == ("FR", "geo")
+    assert _resolve_country(_dollars(), viewer="ZZ") == ("US", "default")
+    assert _resolve_country(_dollars()) == ("US", "default")
 
 
 def test_the_viewers_country_is_used_only_if_the_payment_is_payable_there() -> None:
     thai = {"default_country": "TH"}
-    assert _place(a_payment(), viewer="US", **thai) == ("TH", "default")
-    assert _place(a_payment(), viewer="US") == ("TH", "first")
-    assert _place(_dollars(), viewer="TH") == ("US", "default")  # in Thailand it takes no tokens
-    assert _place(_dollars(), viewer="TH", methods=[TOKENS]) == ("TH", "geo")
+    assert _resolve_country(a_payment(), viewer="US", **thai) == ("TH", "default")
+    assert _resolve_country(a_payment(), viewer="US") == ("TH", "first")
+    # in Thailand, this method does not accept tokens
+    assert _resolve_country(_dollars(), viewer="TH") == ("US", "default")
+    assert _resolve_country(_dollars(), viewer="TH", methods=[TOKENS]) == ("TH", "geo")
     plain = _dollars(include_pegged_assets=False)
-    assert _place(plain, viewer="TH", methods=[a_method(), TOKENS]) == ("US", "default")
+    assert _resolve_country(plain, viewer="TH", methods=[a_method(), TOKENS]) == ("US", "default")
     in_france = a_method(countries=("FR",))
-    assert _place(_dollars(), viewer="DE", methods=[in_france]) == ("FR", "first")
-    assert _place(_dollars(), viewer="FR", methods=[in_france]) == ("FR", "geo")
+    assert _resolve_country(_dollars(), viewer="DE", methods=[in_france]) == ("FR", "first")
+    assert _resolve_country(_dollars(), viewer="FR", methods=[in_france]) == ("FR", "geo")
     market = Market(("SG",), None)
-    assert _place(_dollars(), viewer="DE", market=market) == ("SG", "first")
+    assert _resolve_country(_dollars(), viewer="DE", market=market) == ("SG", "first")
 
 
 def test_the_merchants_country_is_used_if_the_currency_is_payable_there() -> None:
-    assert _place(_yen(), default_country="JP") == ("JP", "default")
-    assert _place(_yen(), default_country="US") == ("JP", "first")
-    assert _place(_dollars(), methods=[TOKENS], default_country="TH") == ("TH", "default")
-    assert _place(_dollars(), default_country="TH") == ("US", "first")
+    assert _resolve_country(_yen(), default_country="JP") == ("JP", "default")
+    assert _resolve_country(_yen(), default_country="US") == ("JP", "first")
+    assert _resolve_country(_dollars(), methods=[TOKENS], default_country="TH") == ("TH", "default")
+    assert _resolve_country(_dollars(), default_country="TH") == ("US", "first")
 
 
 def test_an_unusable_method_does_not_make_a_country_payable() -> None:
@@ -110,19 +113,22 @@ def test_an_unusable_method_does_not_make_a_country_payable() -> None:
         a_method(decimals={"USD": 2}),
         a_method(currencies=("JPY",), token="USDT"),
     ):
-        assert _place(_yen(), viewer="JP", methods=[broken, TOKENS]) == ("JP", "first"), broken
-        assert _codes(_yen(), [broken], "JP") == []
-    assert _place(_yen(), viewer="JP", methods=[japanese]) == ("JP", "geo")
+        assert _resolve_country(_yen(), viewer="JP", methods=[broken, TOKENS]) == ("JP", "first"), (
+            broken
+        )
+        assert _list_offers(_yen(), [broken], "JP") == []
+    assert _resolve_country(_yen(), viewer="JP", methods=[japanese]) == ("JP", "geo")
 
 
 def test_tokens_are_not_quoted_for_a_restricted_country_or_viewer() -> None:
     token = a_payment(currency="USDT", amount=Decimal("1.5"))
     german = frozenset({"DE"})
-    assert _place(token, viewer="DE", methods=[TOKENS]) == ("DE", "geo")
-    assert _place(token, viewer="FR", methods=[TOKENS], crypto=german) == ("FR", "geo")
-    away = {"methods": [TOKENS], "crypto": german, "default_country": "DE"}
-    assert _place(token, viewer="ZZ", **away) == ("GL", "first")
-    assert _place(token, viewer="DE", **away) == ("DE", "default")  # nothing can be paid at all
+    assert _resolve_country(token, viewer="DE", methods=[TOKENS]) == ("DE", "geo")
+    assert _resolve_country(token, viewer="FR", methods=[TOKENS], crypto=german) == ("FR", "geo")
+    options = {"methods": [TOKENS], "crypto": german, "default_country": "DE"}
+    assert _resolve_country(token, viewer="ZZ", **options) == ("GL", "first")
+    # the payment is not payable anywhere
+    assert _resolve_country(token, viewer="DE", **options) == ("DE", "default")
 
 
 @pytest.mark.parametrize(
@@ -145,33 +151,33 @@ def test_an_unsupported_country_is_rejected(code: str, refusal: ErrorCode) -> No
 
 def test_tokens_can_settle_usd_payments_unless_the_merchant_excludes_them() -> None:
     methods = [a_method(), TOKENS]
-    assert _codes(_dollars(), methods, "US") == [(1, "USD"), (2, "USDT"), (2, "NATIVED")]
-    assert _codes(_dollars(include_pegged_assets=False), methods, "US") == [(1, "USD")]
+    assert _list_offers(_dollars(), methods, "US") == [(1, "USD"), (2, "USDT"), (2, "NATIVED")]
+    assert _list_offers(_dollars(include_pegged_assets=False), methods, "US") == [(1, "USD")]
 
 
 def test_tokens_cannot_settle_thb_payments_but_can_settle_token_payments() -> None:
     methods = [a_method(), TOKENS]
-    assert _codes(a_payment(), methods, "TH") == [(1, "THB")]
+    assert _list_offers(a_payment(), methods, "TH") == [(1, "THB")]
     token = a_payment(currency="USDT", amount=Decimal("1.5"), include_pegged_assets=False)
-    assert _codes(token, methods, "TH") == [(2, "USDT")]
+    assert _list_offers(token, methods, "TH") == [(2, "USDT")]
 
 
 def test_only_currencies_and_methods_payable_in_the_country_are_quoted() -> None:
     methods = [a_method(), TOKENS]
-    assert _codes(a_payment(), methods, "US") == []
-    assert _codes(_dollars(), methods, "GL") == [(2, "USDT"), (2, "NATIVED")]
-    assert _codes(_dollars(), [a_method(countries=("FR",))], "US") == []
+    assert _list_offers(a_payment(), methods, "US") == []
+    assert _list_offers(_dollars(), methods, "GL") == [(2, "USDT"), (2, "NATIVED")]
+    assert _list_offers(_dollars(), [a_method(countries=("FR",))], "US") == []
 
 
 def test_disabled_methods_and_accounts_are_not_quoted() -> None:
-    assert _codes(_dollars(), [a_method(enabled=False)], "US") == []
-    assert _codes(_dollars(), [a_method(account_enabled=False)], "US") == []
+    assert _list_offers(_dollars(), [a_method(enabled=False)], "US") == []
+    assert _list_offers(_dollars(), [a_method(account_enabled=False)], "US") == []
 
 
 def test_a_currency_filters_quotes_and_an_unsupported_currency_is_rejected() -> None:
     methods = [a_method(), TOKENS]
-    assert _codes(_dollars(), methods, "US", "USDT") == [(2, "USDT")]
-    assert _codes(_dollars(), [a_method()], "US", "USDT") == []
+    assert _list_offers(_dollars(), methods, "US", "USDT") == [(2, "USDT")]
+    assert _list_offers(_dollars(), [a_method()], "US", "USDT") == []
     for currency, country, code in (
         ("THB", "US", ErrorCode.UNSUPPORTED_CURRENCY),
         ("USD", "TH", ErrorCode.UNSUPPORTED_CURRENCY),
@@ -179,7 +185,7 @@ def test_a_currency_filters_quotes_and_an_unsupported_currency_is_rejected() -> 
         ("usd", "US", ErrorCode.INVALID_CURRENCY),
     ):
         with pytest.raises(RefusedError) as refused:
-            _codes(_dollars(), methods, country, currency)
+            _list_offers(_dollars(), methods, country, currency)
         assert refused.value.code is code
 
 
@@ -199,7 +205,7 @@ def test_an_offer_has_the_total_in_smallest_units() -> None:
 
 def test_the_countrys_tax_rate_applies_only_if_the_service_manages_tax() -> None:
     rates = {"TH": Decimal("0.07")}
-    served = a_payment(tax_manager=TaxManager.SERVICE)
-    assert get_tax_rate(served, "TH", rates) == Decimal("0.07")
-    assert get_tax_rate(served, "US", rates) == 0
+    payment = a_payment(tax_manager=TaxManager.SERVICE)
+    assert get_tax_rate(payment, "TH", rates) == Decimal("0.07")
+    assert get_tax_rate(payment, "US", rates) == 0
     assert get_tax_rate(a_payment(), "TH", rates) == 0

@@ -1,4 +1,4 @@
-"""Quotes outside a method's limits are omitted, and operators see the reason."""
+"""A quote is omitted if its total is outside the limits, and operators see the reason."""
 
 from dataclasses import replace
 from decimal import Decimal
@@ -49,17 +49,17 @@ async def explain(
 
 
 async def offers(world: World, payment: Payment, country: str | None) -> list[tuple[int, str]]:
-    """Return the methods and currencies that a buyer in a country is offered."""
+    """List the methods and currencies that are offered to a buyer in a country."""
     service = world.service
     query = QuoteQuery(restrictions=await service.policies.get_restrictions(), country=country)
     snapshot = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
-    found = await list_quotes(
+    quote_list = await list_quotes(
         service.database, service.merchants, service.accounts, snapshot, query
     )
-    return [(quote.payment_method_id, quote.price.currency) for quote in found.quotes]
+    return [(quote.payment_method_id, quote.price.currency) for quote in quote_list.quotes]
 
 
-def published() -> list[tuple[str, str, bool]]:
+def limit_cases() -> list[tuple[str, str, bool]]:
     """List amounts on both sides of Stripe's published limits."""
     smallest = {currency: Decimal(1).scaleb(-places) for currency, places in DECIMALS.items()}
     cases: list[tuple[str, str, bool]] = []
@@ -71,7 +71,7 @@ def published() -> list[tuple[str, str, bool]]:
             (currency, str(limits.minimum - unit), False),
             (currency, str(limits.minimum), True),
         ]
-        if limits.maximum + unit <= 10**9:  # what payments may be of
+        if limits.maximum + unit <= 10**9:  # the largest allowed payment
             cases += [
                 (currency, str(limits.maximum), True),
                 (currency, str(limits.maximum + unit), False),
@@ -79,7 +79,7 @@ def published() -> list[tuple[str, str, bool]]:
     return cases
 
 
-@pytest.mark.parametrize(("currency", "amount", "offered"), published())
+@pytest.mark.parametrize(("currency", "amount", "offered"), limit_cases())
 async def test_a_quote_outside_the_gateways_published_limits_is_omitted(
     world: World, currency: str, amount: str, offered: bool
 ) -> None:
@@ -98,8 +98,8 @@ async def test_a_quote_outside_the_gateways_published_limits_is_omitted(
 def test_stripes_limits_match_the_published_limits() -> None:
     limits = StripeGateway.capabilities.limits
     assert set(limits) == set(DECIMALS)
-    for currency, listed in (("USD", "0.50"), ("THB", "10.00"), ("JPY", "50")):
-        assert limits[currency].minimum == Decimal(listed)
+    for currency, minimum in (("USD", "0.50"), ("THB", "10.00"), ("JPY", "50")):
+        assert limits[currency].minimum == Decimal(minimum)
     for currency, limit in limits.items():
         digits = 12 if currency == "IDR" else 8
         assert limit.maximum == Decimal(10**digits - 1).scaleb(-DECIMALS[currency])
@@ -112,7 +112,7 @@ async def test_configured_limits_replace_the_gateways_limits_for_their_currency(
     baht = await world.create(amount="5.00")
     await world.perform(ChangePaymentMethod(method_id=world.card, limits=["USD:0.10:0.30"]))
     assert await offers(world, payment, "US") == [(world.card, "USD")]
-    assert await offers(world, baht, "TH") == []  # the gateway's are in force
+    assert await offers(world, baht, "TH") == []  # the gateway's limits apply
     await world.select(payment, country="US")
     dearer = await world.create(currency="USD", amount="0.31")
     assert await offers(world, dearer, "US") == []
@@ -126,9 +126,11 @@ async def test_configured_limits_replace_the_gateways_limits_for_their_currency(
 
 
 async def test_invalid_limits_are_rejected(world: World) -> None:
-    with pytest.raises(RefusedError, match="limits: 'USD' must be CURRENCY:MINIMUM:MAXIMUM") as no:
+    with pytest.raises(
+        RefusedError, match="limits: 'USD' must be CURRENCY:MINIMUM:MAXIMUM"
+    ) as refused:
         await world.perform(ChangePaymentMethod(method_id=world.card, limits=["USD"]))
-    assert no.value.code is ErrorCode.BAD_REQUEST
+    assert refused.value.code is ErrorCode.BAD_REQUEST
 
 
 async def test_limits_apply_to_the_total_including_the_fee(world: World) -> None:
@@ -138,7 +140,7 @@ async def test_limits_apply_to_the_total_including_the_fee(world: World) -> None
         )
     )
     payment = await world.create(currency="USD", amount="0.46")
-    assert await offers(world, payment, "US") == [(world.card, "USD")]  # 0.51 with its fee
+    assert await offers(world, payment, "US") == [(world.card, "USD")]  # 0.51 including the fee
 
 
 async def test_limits_do_not_affect_the_catalog(world: World) -> None:
@@ -149,7 +151,9 @@ async def test_limits_do_not_affect_the_catalog(world: World) -> None:
     assert (await world.create()).amount_text == "1590.00"
 
 
-async def reasons(world: World, payment: Payment, country: str) -> dict[tuple[str, str], Any]:
+async def explain_methods(
+    world: World, payment: Payment, country: str
+) -> dict[tuple[str, str], Any]:
     rows = await explain(world, payment, country)
     return {(row.label, row.currency): row.total or row.reason for row in rows}
 
@@ -163,15 +167,15 @@ async def test_operators_see_why_each_method_is_offered_or_excluded(world: World
             )
             await method_store.add(tx, world.merchant_id, world.account_id, new, 9)
     await world.perform(DisablePaymentMethod(method_id=world.transfer))
-    assert await reasons(world, payment, "US") == {
+    assert await explain_methods(world, payment, "US") == {
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",
         ("Transfer", ""): "the method is disabled",
         ("Yen only", ""): "the method accepts JPY, not USD",
         ("Thai only", "USD"): "the method or its gateway is not available in US",
     }
-    assert (await reasons(world, payment, "JP"))["Card", "USD"] == "USD is not used in JP"
+    assert (await explain_methods(world, payment, "JP"))["Card", "USD"] == "USD is not used in JP"
     dearer = await world.create(currency="USD", amount="3.00")
-    assert (await reasons(world, dearer, "US"))["Card", "USD"] == "3.00"
+    assert (await explain_methods(world, dearer, "US"))["Card", "USD"] == "3.00"
 
 
 async def test_a_gateway_outage_is_reported_as_the_reason(world: World) -> None:

@@ -42,7 +42,7 @@ def test_an_exclusive_fee_is_added() -> None:
 def test_amounts_are_rounded_half_up_to_the_currencys_decimals() -> None:
     assert _quote("0.50", fee="0.01").fee_amount == "0.01"  # 0.005
     assert _quote("0.49", fee="0.01").fee_amount == "0"  # 0.0049
-    assert _quote("2.50", fee="0.01").fee_amount == "0.03"  # 0.025: not half to even
+    assert _quote("2.50", fee="0.01").fee_amount == "0.03"  # 0.025 is not rounded half to even
     assert _quote("250", "JPY", fee="0.01", decimals=0).fee_amount == "3"
 
 
@@ -68,14 +68,14 @@ def test_a_token_amount_is_rounded_up_to_the_tokens_decimals() -> None:
 
 
 @pytest.mark.parametrize(
-    ("rate", "shown"),
+    ("rate", "text"),
     [
         *(("0", "0"), ("0.00000000", "0"), ("0.02900000", "0.029")),
         *(("1.00000000", "1"), ("1E-8", "0.00000001")),
     ],
 )
-def test_a_rate_is_formatted_as_a_plain_decimal(rate: str, shown: str) -> None:
-    assert format_rate(Decimal(rate)) == shown
+def test_a_rate_is_formatted_as_a_plain_decimal(rate: str, text: str) -> None:
+    assert format_rate(Decimal(rate)) == text
 
 
 _rates = st.decimals(min_value=0, max_value=1, places=8)
@@ -88,7 +88,7 @@ _rates = st.decimals(min_value=0, max_value=1, places=8)
     st.sampled_from(FeeMode),
     st.sampled_from((0, 2, 6, 18)),
 )
-@example(  # its product has 36 digits: rounded to 28 first, the fee would be one unit too high
+@example(  # the product has 36 digits; if it were rounded to 28 first, the fee would be too high
     Decimal("844555212.931985076110872998"),
     Decimal("0.61184224"),
     Decimal(1),

@@ -19,7 +19,7 @@ def settings(settings: Settings) -> Settings:
     return settings.model_copy(update={"edge_secret": secret, "edge_trusted_proxies": "127.0.0.1"})
 
 
-async def _place(answer: Answer) -> tuple[str, str]:
+async def _get_country(answer: Answer) -> tuple[str, str]:
     assert answer.status == 200, answer.body
     return answer.json["country"], answer.json["country_source"]
 
@@ -52,31 +52,37 @@ async def test_the_country_comes_from_the_query_or_the_viewer_or_a_default(api: 
     baht = await api.create()
     dollars = await api.create(currency="USD", amount="10")
     yen = await api.create(currency="JPY", amount="10")
-    assert await _place(await quotes(api, baht, "?country=TH")) == ("TH", "query")
-    assert await _place(await quotes(api, baht, "?country=US", headers=_EDGE)) == ("US", "query")
-    assert await _place(await quotes(api, dollars, headers=_EDGE)) == ("US", "default")
+    assert await _get_country(await quotes(api, baht, "?country=TH")) == ("TH", "query")
+    assert await _get_country(await quotes(api, baht, "?country=US", headers=_EDGE)) == (
+        "US",
+        "query",
+    )
+    assert await _get_country(await quotes(api, dollars, headers=_EDGE)) == ("US", "default")
     from_france = _EDGE | {"CloudFront-Viewer-Country": "FR"}
-    assert await _place(await quotes(api, dollars, headers=from_france)) == ("FR", "geo")
+    assert await _get_country(await quotes(api, dollars, headers=from_france)) == ("FR", "geo")
     forged = {"CloudFront-Viewer-Country": "PH"}
-    assert await _place(await quotes(api, dollars, headers=forged)) == ("US", "default")
+    assert await _get_country(await quotes(api, dollars, headers=forged)) == ("US", "default")
     unlisted = _EDGE | {"CloudFront-Viewer-Country": "KR"}
-    assert await _place(await quotes(api, dollars, headers=unlisted)) == ("US", "default")
-    assert await _place(await quotes(api, baht)) == ("TH", "first")
-    assert await _place(await quotes(api, yen)) == ("JP", "first")
+    assert await _get_country(await quotes(api, dollars, headers=unlisted)) == ("US", "default")
+    assert await _get_country(await quotes(api, baht)) == ("TH", "first")
+    assert await _get_country(await quotes(api, yen)) == ("JP", "first")
 
 
 async def test_a_thai_payment_viewed_from_abroad_offers_its_methods(api: Api) -> None:
     created = await api.create()
     from_france = _EDGE | {"CloudFront-Viewer-Country": "FR"}
     answer = await quotes(api, created, headers=from_france)
-    assert await _place(answer) == ("TH", "first")
+    assert await _get_country(answer) == ("TH", "first")
     assert len(answer.json["quotes"]) == 2
     selected = await select(api, created, headers=from_france)
     assert (selected.status, selected.json["quote"]) == (200, answer.json["quotes"][0])
     await api.world.rows("UPDATE merchant SET default_country = 'TH'")
-    assert await _place(await quotes(api, created, headers=from_france)) == ("TH", "default")
-    asked = await quotes(api, created, "?country=FR", headers=from_france)
-    assert (await _place(asked), asked.json["quotes"]) == (("FR", "query"), [])
+    assert await _get_country(await quotes(api, created, headers=from_france)) == ("TH", "default")
+    french_quotes = await quotes(api, created, "?country=FR", headers=from_france)
+    assert (await _get_country(french_quotes), french_quotes.json["quotes"]) == (
+        ("FR", "query"),
+        [],
+    )
 
 
 async def test_an_unsupported_country_is_rejected(api: Api) -> None:
@@ -102,13 +108,13 @@ async def test_a_currency_filters_the_list_or_is_rejected(api: Api) -> None:
     assert [quote["currency"] for quote in (await quotes(api, fiat_only)).json["quotes"]] == ["USD"]
     refused = await quotes(api, fiat_only, "?currency=USDT")
     assert refusal(refused) == (422, "UNSUPPORTED_CURRENCY")
-    for query, wanted in (
+    for query, expected in (
         ("?currency=THB", (422, "UNSUPPORTED_CURRENCY")),
         ("?currency=USD&country=TH", (422, "UNSUPPORTED_CURRENCY")),
         ("?currency=usd", (400, "INVALID_CURRENCY")),
         ("?currency=XXX", (400, "INVALID_CURRENCY")),
     ):
-        assert refusal(await quotes(api, created, query)) == wanted, query
+        assert refusal(await quotes(api, created, query)) == expected, query
 
 
 async def test_a_country_without_methods_has_an_empty_list_unless_a_currency_is_given(
@@ -117,12 +123,12 @@ async def test_a_country_without_methods_has_an_empty_list_unless_a_currency_is_
     created = await api.create()
     answer = await quotes(api, created, "?country=US&unknown=1")
     assert (answer.status, answer.json["quotes"]) == (200, [])
-    named = await quotes(api, created, "?country=US&currency=THB")
-    assert refusal(named) == (422, "UNSUPPORTED_CURRENCY")
+    with_currency = await quotes(api, created, "?country=US&currency=THB")
+    assert refusal(with_currency) == (422, "UNSUPPORTED_CURRENCY")
 
 
 @pytest.mark.parametrize(
-    ("status", "wanted"),
+    ("status", "expected"),
     [
         ("PAID", (409, "INVALID_CHECKOUT_STATE")),
         ("FAILED", (409, "INVALID_CHECKOUT_STATE")),
@@ -131,14 +137,14 @@ async def test_a_country_without_methods_has_an_empty_list_unless_a_currency_is_
     ],
 )
 async def test_quotes_and_selections_are_rejected_for_an_ended_checkout(
-    api: Api, status: str, wanted: tuple[int, str]
+    api: Api, status: str, expected: tuple[int, str]
 ) -> None:
     created = await api.create()
     await bring_to(api, created, status)
-    asked = len(api.world.gateway.created)
-    assert refusal(await quotes(api, created)) == wanted
-    assert refusal(await select(api, created)) == wanted
-    assert len(api.world.gateway.created) == asked
+    session_count = len(api.world.gateway.created)
+    assert refusal(await quotes(api, created)) == expected
+    assert refusal(await select(api, created)) == expected
+    assert len(api.world.gateway.created) == session_count
 
 
 async def test_an_expired_payment_with_a_selected_method_is_closed_to_the_buyer(api: Api) -> None:
@@ -166,16 +172,22 @@ async def test_a_selection_returns_the_checkout_quote_session_and_next_action(ap
         "redirect": {"url": "http://gateway.test/pay", "method": "GET", "fields": {}},
         "fallback_url": created.json["checkout_url"],
     }
-    [asked] = api.world.gateway.created
-    assert (asked.amount_minor, asked.currency, asked.locale) == (159000, "THB", "th-TH")
-    assert asked.return_url == f"{created.json['checkout_url']}/return?lang=th-TH"
-    assert asked.callback_url == f"http://pay.test/v1/callbacks/fake/{api.world.account_id}"
+    [gateway_request] = api.world.gateway.created
+    assert (gateway_request.amount_minor, gateway_request.currency, gateway_request.locale) == (
+        159000,
+        "THB",
+        "th-TH",
+    )
+    assert gateway_request.return_url == f"{created.json['checkout_url']}/return?lang=th-TH"
+    assert (
+        gateway_request.callback_url == f"http://pay.test/v1/callbacks/fake/{api.world.account_id}"
+    )
 
 
 async def test_an_invalid_body_is_rejected_and_selects_nothing(api: Api) -> None:
     created = await api.create()
-    wanted: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
-        "no number": ({"payment_method_id": "1"}, (400, "BAD_REQUEST")),
+    cases: dict[str, tuple[dict[str, Any], tuple[int, str]]] = {
+        "text instead of a number": ({"payment_method_id": "1"}, (400, "BAD_REQUEST")),
         "fraction": ({"payment_method_id": 1.5}, (400, "BAD_REQUEST")),
         "true": ({"payment_method_id": True}, (400, "BAD_REQUEST")),
         "null": ({"payment_method_id": None}, (400, "BAD_REQUEST")),
@@ -188,17 +200,19 @@ async def test_an_invalid_body_is_rejected_and_selects_nothing(api: Api) -> None
         "total with exponent": ({"expected_total_amount": "1.59e3"}, (400, "BAD_REQUEST")),
         "empty total": ({"expected_total_amount": ""}, (400, "BAD_REQUEST")),
         "country": ({"country": "THA"}, (400, "BAD_REQUEST")),
-        "other country": ({"country": "KR"}, (422, "UNSUPPORTED_COUNTRY")),
+        "an unsupported country": ({"country": "KR"}, (422, "UNSUPPORTED_COUNTRY")),
         "currency": ({"currency": "XXX"}, (400, "INVALID_CURRENCY")),
-        "other currency": ({"currency": "USD"}, (422, "UNSUPPORTED_CURRENCY")),
-        "not there": ({"country": "US"}, (422, "UNSUPPORTED_CURRENCY")),
+        "an unsupported currency": ({"currency": "USD"}, (422, "UNSUPPORTED_CURRENCY")),
+        "a currency not used in the country": ({"country": "US"}, (422, "UNSUPPORTED_CURRENCY")),
         "negative": ({"payment_method_id": -1}, (404, "PAYMENT_METHOD_NOT_FOUND")),
         "huge": ({"payment_method_id": 2**63}, (404, "PAYMENT_METHOD_NOT_FOUND")),
         "vast": ({"payment_method_id": 10**100}, (404, "PAYMENT_METHOD_NOT_FOUND")),
         "unknown": ({"payment_method_id": 999}, (404, "PAYMENT_METHOD_NOT_FOUND")),
     }
-    told = {name: refusal(await select(api, created, **body)) for name, (body, _) in wanted.items()}
-    assert told == {name: refused for name, (_, refused) in wanted.items()}
+    errors = {
+        name: refusal(await select(api, created, **body)) for name, (body, _) in cases.items()
+    }
+    assert errors == {name: error for name, (_, error) in cases.items()}
     assert (await payment_of(api, created)).status == "PENDING"
     assert api.world.gateway.created == []
 
@@ -211,10 +225,10 @@ async def test_a_foreign_or_disabled_method_cannot_be_selected(
         "SELECT max(id) AS id FROM payment_method WHERE merchant_id <> $1", api.world.merchant_id
     )
     created = await api.create()
-    wanted = (404, "PAYMENT_METHOD_NOT_FOUND")
-    assert refusal(await select(api, created, payment_method_id=foreign["id"])) == wanted
+    not_found = (404, "PAYMENT_METHOD_NOT_FOUND")
+    assert refusal(await select(api, created, payment_method_id=foreign["id"])) == not_found
     await api.world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", api.world.card)
-    assert refusal(await select(api, created)) == wanted
+    assert refusal(await select(api, created)) == not_found
     await api.world.rows("UPDATE payment_method SET enabled = true")
     await api.world.rows("UPDATE provider_account SET enabled = false")
     assert refusal(await select(api, created)) == (422, "PG_NOT_AVAILABLE")
