@@ -194,7 +194,7 @@ async def test_the_country_of_the_last_selection_is_the_default(world: World) ->
     assert {row.country for row in await explain(world, payment, "US")} == {"US"}
 
 
-async def test_each_unavailable_part_is_named(world: World) -> None:
+async def test_each_unavailable_part_is_reported(world: World) -> None:
     payment = await world.create()
     await world.rows("UPDATE provider SET enabled = false")
     assert {row.code for row in await explain(world, payment, "TH")} == {"provider_disabled"}
