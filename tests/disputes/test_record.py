@@ -18,7 +18,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
 from payintent.payments.model import Payment
 from payintent.refunds.resolve_case import ResolveCase
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.refunds.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
 from tests.support.fakes import captured, declined
 from tests.support.world import World
@@ -193,7 +193,7 @@ async def test_a_dispute_before_its_capture_is_retried_and_speeds_up_the_inquiry
     assert refused.value.code is ErrorCode.CONFLICT
     assert [line["event"] for line in lines] == ["report_early"]
     world.gateway.answer_inquire = captured(159000, reference=session.reference or "")
-    assert await ask_all(world) == 1
+    assert await inquire_all(world) == 1
     assert await world.status(payment) == "PAID"
     receipt = await hear(world, dispute, "evt_1")
     assert (receipt.is_new, receipt.payment_id) == (True, payment.id)

@@ -22,7 +22,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.e2e import drill
 from tests.e2e.merchant import Receiver
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.support import processes
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.installed import add_simulator_method
@@ -262,7 +262,7 @@ async def _inquire_about_known_session(
     assert await restored_world.status(payment) == "PROCESSING"
     restored_world.gateway.answer_inquire = captured(TOTAL, reference="cap-known")
     await session_store.request_inquiry(restored_world.service.database, session_id)
-    assert await ask_all(restored_world) == 1
+    assert await inquire_all(restored_world) == 1
     assert await restored_world.status(payment) == "PAID"
     assert await restored_world.events(payment) == ["payment.completed"]
 

@@ -38,7 +38,7 @@ from payintent_sandbox.emulators.simulator.model import (
     Session,
     Status,
 )
-from tests.payments.test_expire import ask_all, sweep
+from tests.payments.test_expire import inquire_all, sweep
 from tests.refunds.refunding import asked, auto_refund, work
 from tests.support.fakes import FakeGateway, captured
 from tests.support.storm import api_process, many_files, storm
@@ -350,7 +350,7 @@ async def create_all(stage: Stage) -> list[Ending]:
     await stage.world.move_clock(LATE_S + 1)
     while await stage.world.rows("SELECT 1 FROM payment WHERE status <> 'EXPIRED' LIMIT 1"):
         await sweep(stage.world)
-        await ask_all(stage.world)
+        await inquire_all(stage.world)
     for kind in (
         item for item in KINDS if item not in (_create_paid_late, _create_paid_before_response)
     ):

@@ -21,7 +21,7 @@ from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, Session
 from payintent.payment_sessions.inquire import inquire_on_return
 from payintent.payment_sessions.open_session import SELECTIONS_MAX
 from payintent.payments import sessions_store as session_store
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured
 from tests.support.world import World
@@ -88,7 +88,7 @@ async def come_back(world: World, session_id: UUID) -> int:
     session = await session_store.get(world.database, session_id)
     assert session is not None
     await inquire_on_return(world.database, service.accounts, world.merchant_id, session)
-    return await ask_all(world)
+    return await inquire_all(world)
 
 
 def two_calls_at_once(world: World) -> None:

@@ -35,7 +35,7 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.worker import run_loops
-from tests.gateways.speaking import reply, speaking
+from tests.gateways.speaking import reply, serve_responses
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
@@ -90,7 +90,7 @@ async def test_an_error_response_is_listed_with_its_status_but_without_its_body(
     world: World, accounts: GatewayAccounts, status: str, outcome: str
 ) -> None:
     payment = await world.create()
-    async with speaking(reply(status, BODY)) as url:
+    async with serve_responses(reply(status, BODY)) as url:
         account_id = await ask(world, accounts, payment, url)
     assert await world.rows("SELECT FROM gateway_call") == []  # not written during the request
     await accounts.log.flush()
@@ -122,7 +122,7 @@ async def test_the_last_errors_of_each_account_are_listed_newest_first(
     world: World, accounts: GatewayAccounts
 ) -> None:
     payment = await world.create()
-    async with speaking(reply("503 Service Unavailable", b"")) as url:
+    async with serve_responses(reply("503 Service Unavailable", b"")) as url:
         first = await ask(world, accounts, payment, url)
         await accounts.log.flush()
         await world.move_clock(1)

@@ -30,7 +30,7 @@ from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.refunds.send import UNSENT_DELAY_MAX_S
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.refunds.refund_gateway import GONE, SILENT
 from tests.refunds.refunding import asked, auto_refund, paid, work
 from tests.support.clock import StoppedClock
@@ -415,7 +415,7 @@ async def test_the_worker_keeps_inquiring_and_its_first_response_restores_the_me
     await silent_selections(world)
     assert await quoted(world.service, world, payment) == []
     await clock.move(31_000)
-    assert await ask_all(world) >= 1  # closing the sessions without a response gets a response
+    assert await inquire_all(world) >= 1  # closing the sessions without a response gets a response
     assert await quoted(world.service, world, payment) == [world.card, world.transfer]
 
 

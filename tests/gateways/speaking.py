@@ -10,7 +10,7 @@ READ_MAX = 64 * 1024
 
 
 @asynccontextmanager
-async def speaking(
+async def serve_responses(
     responses: bytes | list[bytes], requests: list[bytes] | None = None
 ) -> AsyncGenerator[str]:
     """Respond to every connection with `said`, or with its items in order; yield the URL."""

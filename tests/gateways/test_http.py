@@ -7,7 +7,7 @@ import pytest
 
 from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import NotContacted, OutcomeUnknown
-from tests.gateways.speaking import reply, speaking
+from tests.gateways.speaking import reply, serve_responses
 
 LIMIT = 1_000
 
@@ -21,7 +21,7 @@ async def http() -> AsyncGenerator[GatewayHttpClient]:
 
 async def test_a_response_is_returned_as_status_and_bytes(http: GatewayHttpClient) -> None:
     requests: list[bytes] = []
-    async with speaking(reply("418 Teapot", b"\xff\x00"), requests) as url:
+    async with serve_responses(reply("418 Teapot", b"\xff\x00"), requests) as url:
         response = await http.request("POST", f"{url}/a", headers={"X-Own": "1"}, body=b"question")
     assert response == HttpResponse(418, b"\xff\x00")
     assert requests[0].startswith(b"POST /a HTTP/1.1\r\n")
@@ -32,9 +32,9 @@ async def test_a_response_is_returned_as_status_and_bytes(http: GatewayHttpClien
 
 async def test_a_redirect_is_returned_and_not_followed(http: GatewayHttpClient) -> None:
     requests: list[bytes] = []
-    async with speaking(b"", requests) as target:
+    async with serve_responses(b"", requests) as target:
         redirect = reply("302 Found", b"", f"Location: {target}/")
-        async with speaking(redirect) as url:
+        async with serve_responses(redirect) as url:
             response = await http.request("GET", url, headers={})
     assert response == HttpResponse(302, b"")
     assert requests == []
@@ -43,9 +43,9 @@ async def test_a_redirect_is_returned_and_not_followed(http: GatewayHttpClient) 
 async def test_a_response_larger_than_the_limit_is_unknown(
     http: GatewayHttpClient,
 ) -> None:
-    async with speaking(reply("200 OK", b"x" * LIMIT)) as url:
+    async with serve_responses(reply("200 OK", b"x" * LIMIT)) as url:
         assert await http.request("GET", url, headers={}) == HttpResponse(200, b"x" * LIMIT)
-    async with speaking(reply("200 OK", b"x" * (LIMIT + 1))) as url:
+    async with serve_responses(reply("200 OK", b"x" * (LIMIT + 1))) as url:
         response = await http.request("GET", url, headers={})
     assert response == OutcomeUnknown(detail=f"the response exceeds {LIMIT} bytes")
 
@@ -54,19 +54,19 @@ async def test_an_endless_response_is_unknown(http: GatewayHttpClient) -> None:
     endless = b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n" + b"400\r\n%b\r\n" % (
         b"x" * 1024
     )
-    async with speaking(endless * 50) as url:
+    async with serve_responses(endless * 50) as url:
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 
 async def test_a_compressed_response_is_not_decompressed(http: GatewayHttpClient) -> None:
     compressed = gzip.compress(b"x" * 100_000)
-    async with speaking(reply("200 OK", compressed, "Content-Encoding: gzip")) as url:
+    async with serve_responses(reply("200 OK", compressed, "Content-Encoding: gzip")) as url:
         assert await http.request("GET", url, headers={}) == HttpResponse(200, compressed)
 
 
 async def test_cookies_are_not_stored(http: GatewayHttpClient) -> None:
     requests: list[bytes] = []
-    async with speaking(reply("200 OK", b"", "Set-Cookie: a=1; Path=/"), requests) as url:
+    async with serve_responses(reply("200 OK", b"", "Set-Cookie: a=1; Path=/"), requests) as url:
         await http.request("GET", url, headers={})
         await http.request("GET", url, headers={})
     assert b"Cookie" not in requests[1]
@@ -85,7 +85,7 @@ async def test_cookies_are_not_stored(http: GatewayHttpClient) -> None:
 async def test_an_incomplete_or_invalid_response_is_unknown(
     http: GatewayHttpClient, response: bytes
 ) -> None:
-    async with speaking(response) as url:
+    async with serve_responses(response) as url:
         assert isinstance(await http.request("GET", url, headers={}), OutcomeUnknown)
 
 

@@ -31,7 +31,7 @@ from payintent.gateways.port import (
     SessionReport,
 )
 from payintent.gateways.simulator import SimulatorGateway
-from tests.gateways.speaking import reply, speaking
+from tests.gateways.speaking import reply, serve_responses
 from tests.sandbox.simulator.running import (
     KEY,
     OTHER_KEY,
@@ -369,7 +369,7 @@ async def test_an_invalid_or_contradictory_response_is_unknown(
 ) -> None:
     session = session_ref(uuid4())
     response = reply(status, session_json(session.session_id, **changes), "Connection: close")
-    async with speaking(response) as url:
+    async with serve_responses(response) as url:
         for request in (gateway.inquire, gateway.close_session):
             outcome = await request(account_at(url), session)
             assert isinstance(outcome, OutcomeUnknown)
@@ -381,7 +381,7 @@ async def test_an_invalid_or_contradictory_response_is_unknown(
 async def test_an_inconclusive_status_of_a_creation_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, status: int
 ) -> None:
-    async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
+    async with serve_responses(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         outcome = await gateway.create_session(account_at(url), request_)
     assert outcome == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 
@@ -392,21 +392,23 @@ async def test_an_inconclusive_status_of_a_creation_is_unknown(
 async def test_a_created_session_that_does_not_match_the_request_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, changes: dict[str, object]
 ) -> None:
-    async with speaking(reply("201 Created", session_json(request_.session_id, **changes))) as url:
+    async with serve_responses(
+        reply("201 Created", session_json(request_.session_id, **changes))
+    ) as url:
         assert isinstance(await gateway.create_session(account_at(url), request_), OutcomeUnknown)
 
 
 async def test_a_404_of_a_proxy_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
-    async with speaking(reply("404 Not Found", b"<h1>nginx</h1>")) as url:
+    async with serve_responses(reply("404 Not Found", b"<h1>nginx</h1>")) as url:
         assert isinstance(await gateway.inquire(account_at(url), ref(request_)), OutcomeUnknown)
 
 
 async def test_a_reference_is_escaped_in_the_url_path(gateway: SimulatorGateway) -> None:
     requests: list[bytes] = []
     session = session_ref(uuid4(), "../x?y#z")
-    async with speaking(reply("404 Not Found", b"{}"), requests) as url:
+    async with serve_responses(reply("404 Not Found", b"{}"), requests) as url:
         await gateway.inquire(account_at(f"{url}/"), session)
     assert requests[0].startswith(b"GET /v1/sessions/..%2Fx%3Fy%23z HTTP/1.1\r\n")
 
@@ -622,7 +624,7 @@ async def test_an_invalid_response_to_a_refund_is_unknown(
     gateway: SimulatorGateway, status: str, changes: dict[str, object]
 ) -> None:
     request = refund_request()
-    async with speaking(reply(status, refund_json(request, **changes))) as url:
+    async with serve_responses(reply(status, refund_json(request, **changes))) as url:
         assert isinstance(await gateway.refund(account_at(url), request), OutcomeUnknown)
         assert isinstance(await gateway.inquire_refund(account_at(url), request), OutcomeUnknown)
 
@@ -631,7 +633,7 @@ async def test_an_invalid_response_to_a_refund_is_unknown(
 async def test_a_refused_refund_that_may_have_been_processed_before_is_unknown(
     gateway: SimulatorGateway, status: int
 ) -> None:
-    async with speaking(reply(f"{status} Said", b'{"error":"busy"}')) as url:
+    async with serve_responses(reply(f"{status} Said", b'{"error":"busy"}')) as url:
         outcome = await gateway.refund(account_at(url), refund_request())
     assert outcome == OutcomeUnknown(detail=f"status {status}: busy", is_throttled=status == 429)
 

@@ -40,7 +40,7 @@ from payintent.gateways.twoc2p.response_codes import (
     UNDECIDED,
     UNSETTLED,
 )
-from tests.gateways.speaking import reply, speaking
+from tests.gateways.speaking import reply, serve_responses
 from tests.sandbox.simulator.running import Merchant
 from tests.sandbox.twoc2p.running import (
     APPROVED,
@@ -157,7 +157,7 @@ async def order_claims(
 ) -> dict[str, Any]:
     """Return the claims of a creation request."""
     requests: list[bytes] = []
-    async with speaking(reply("200 OK", b"{}"), requests) as server_url:
+    async with serve_responses(reply("200 OK", b"{}"), requests) as server_url:
         await gateway.create_session(replace(account, base_url=server_url), order)
     head, _, body = requests[0].partition(b"\r\n\r\n")
     assert head.startswith(b"POST /payment/4.3/paymentToken HTTP/1.1\r\n")
@@ -288,7 +288,7 @@ async def test_a_session_is_not_created_without_a_valid_utc_offset(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, offset: str
 ) -> None:
     requests: list[bytes] = []
-    async with speaking(reply("200 OK", b"{}"), requests) as server_url:
+    async with serve_responses(reply("200 OK", b"{}"), requests) as server_url:
         outcome = await gateway.create_session(account_at(server_url, utc_offset=offset), order)
     assert isinstance(outcome, SessionRejected)
     assert requests == []
@@ -358,7 +358,7 @@ async def test_signed_and_unsigned_refusals_are_accepted(
 async def test_an_unsigned_or_inconclusive_response_to_an_order_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, response: dict[str, str]
 ) -> None:
-    async with speaking(reply("200 OK", json.dumps(response).encode())) as server_url:
+    async with serve_responses(reply("200 OK", json.dumps(response).encode())) as server_url:
         outcome = await gateway.create_session(account_at(server_url), order)
     assert isinstance(outcome, OutcomeUnknown)
 
@@ -374,7 +374,7 @@ async def test_an_unsigned_or_inconclusive_response_to_an_order_is_unknown(
 async def test_a_page_is_opened_only_for_a_valid_url_signed_with_the_accounts_secret(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, response: dict[str, str], secret: str
 ) -> None:
-    async with speaking(reply("200 OK", envelope(response, secret))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response, secret))) as server_url:
         outcome = await gateway.create_session(account_at(server_url), order)
     assert isinstance(outcome, OutcomeUnknown)
 
@@ -496,7 +496,7 @@ async def test_an_invalid_response_is_unknown(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, changes: dict[str, Any]
 ) -> None:
     response = payment_response(order.session_id, **changes)
-    async with speaking(reply("200 OK", envelope(response))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response))) as server_url:
         assert isinstance(await gateway.inquire(account_at(server_url), ref(order)), OutcomeUnknown)
 
 
@@ -510,11 +510,11 @@ async def test_an_unsigned_or_failed_inquiry_is_unknown(
         envelope(response, "another"),
         envelope(response, ""),
     ):
-        async with speaking(reply("200 OK", body)) as server_url:
+        async with serve_responses(reply("200 OK", body)) as server_url:
             assert isinstance(
                 await gateway.inquire(account_at(server_url), ref(order)), OutcomeUnknown
             )
-    async with speaking(reply("500 Oops", envelope(response))) as server_url:
+    async with serve_responses(reply("500 Oops", envelope(response))) as server_url:
         assert isinstance(await gateway.inquire(account_at(server_url), ref(order)), OutcomeUnknown)
 
 
@@ -575,7 +575,7 @@ async def test_published_final_codes_end_the_session(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str, state: str
 ) -> None:
     response = payment_response(order.session_id, respCode=code)
-    async with speaking(reply("200 OK", envelope(response))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response))) as server_url:
         report = await gateway.inquire(account_at(server_url), ref(order))
     assert isinstance(report, SessionReport)
     assert report.state == state
@@ -606,7 +606,7 @@ async def test_a_payment_without_a_tran_ref_has_the_prefix_of_its_reference(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, reference: str | None
 ) -> None:
     response = payment_response(order.session_id, tranRef=reference)
-    async with speaking(reply("200 OK", envelope(response))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response))) as server_url:
         report = await gateway.inquire(account_at(server_url), ref(order))
     assert isinstance(report, SessionReport)
     assert report.capture is not None
@@ -628,11 +628,11 @@ async def test_a_signed_response_is_never_an_outage(
         payment_response(order.session_id, respCode=code),
         {**unset, "respCode": code},
     ):
-        async with speaking(reply(status, envelope(response))) as server_url:
+        async with serve_responses(reply(status, envelope(response))) as server_url:
             outcome = await gateway.inquire(account_at(server_url), ref(order))
         assert isinstance(outcome, OutcomeUnknown)
         assert outcome.has_responded
-        async with speaking(reply(status, envelope(response, "another"))) as server_url:
+        async with serve_responses(reply(status, envelope(response, "another"))) as server_url:
             outcome = await gateway.inquire(account_at(server_url), ref(order))
         assert isinstance(outcome, OutcomeUnknown)
         assert not outcome.has_responded
@@ -644,7 +644,7 @@ async def test_a_not_found_response_with_null_fields_is_accepted(
 ) -> None:
     unset = dict.fromkeys(("merchantID", "invoiceNo", "respDesc", "amount", "tranRef"))
     response = reply("200 OK", envelope({**unset, "respCode": code}), "Connection: close")
-    async with speaking(response) as server_url:
+    async with serve_responses(response) as server_url:
         account = account_at(server_url)
         assert await gateway.inquire(account, ref(order)) == SessionReport(
             state=GatewaySessionState.OPEN
@@ -658,9 +658,9 @@ async def test_a_signed_inconclusive_response_to_an_order_is_not_an_outage(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, code: str
 ) -> None:
     response = {"respCode": code, "respDesc": None, "webPaymentUrl": ""}
-    async with speaking(reply("200 OK", envelope(response))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response))) as server_url:
         signed = await gateway.create_session(account_at(server_url), order)
-    async with speaking(reply("200 OK", json.dumps(response).encode())) as server_url:
+    async with serve_responses(reply("200 OK", json.dumps(response).encode())) as server_url:
         unsigned = await gateway.create_session(account_at(server_url), order)
     assert isinstance(signed, OutcomeUnknown)
     assert isinstance(unsigned, OutcomeUnknown)
@@ -707,7 +707,7 @@ async def test_a_soft_decline_is_an_attempt_in_a_callback_and_open_in_an_inquiry
     assert report == SessionReport(
         state=GatewaySessionState.ATTEMPTED, reason=FailureReason.DECLINED
     )
-    async with speaking(reply("200 OK", envelope(response))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response))) as server_url:
         outcome = await gateway.inquire(account_at(server_url), ref(order))
     assert outcome == SessionReport(state=GatewaySessionState.OPEN)
 
@@ -787,7 +787,7 @@ async def test_a_payment_in_another_currency_or_precision_is_reported_as_receive
     )
     report = parse(gateway, response).report
     assert report == SessionReport(state=GatewaySessionState.CAPTURED, capture=expected)
-    async with speaking(reply("200 OK", envelope(response))) as server_url:
+    async with serve_responses(reply("200 OK", envelope(response))) as server_url:
         assert await gateway.inquire(account_at(server_url), ref(order)) == report
 
 

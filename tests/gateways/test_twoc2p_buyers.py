@@ -17,7 +17,7 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.refunds.refunding import Books, asked, auto_refund, books, kept, work
 from tests.sandbox.twoc2p.running import (
     APPROVED,
@@ -92,7 +92,7 @@ def page_url(selection: SelectedSession) -> str:
 
 async def inquire(world: World) -> None:
     await world.rows("UPDATE session SET inquire_at = clock()")
-    await ask_all(world)
+    await inquire_all(world)
 
 
 async def pay(world: World, method: int, buyer: Shop, card: str = APPROVED) -> tuple[Payment, str]:

@@ -24,7 +24,7 @@ from payintent.gateways.twoc2p.refunds import _maintenance_url
 from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
-from tests.gateways.speaking import reply, speaking
+from tests.gateways.speaking import reply, serve_responses
 from tests.gateways.test_twoc2p import account_at
 from tests.sandbox.twoc2p.running import MERCHANT, UNSETTLED, Shop, pair, running_twoc2p
 
@@ -85,14 +85,14 @@ def encrypt(content: bytes) -> bytes:
 async def send_refund(
     gateway: TwoC2pGateway, response: bytes, request: GatewayRefundRequest | None = None
 ) -> RefundReport | OutcomeUnknown:
-    async with speaking(reply("200 OK", response)) as server_url:
+    async with serve_responses(reply("200 OK", response)) as server_url:
         return await gateway.refund(account_at(server_url), request or refund_request())
 
 
 async def send_inquiry(
     gateway: TwoC2pGateway, response: bytes, request: GatewayRefundRequest
 ) -> RefundReport | OutcomeUnknown:
-    async with speaking(reply("200 OK", response)) as server_url:
+    async with serve_responses(reply("200 OK", response)) as server_url:
         return await gateway.inquire_refund(account_at(server_url), request)
 
 
@@ -100,7 +100,9 @@ async def requests(gateway: TwoC2pGateway, request: GatewayRefundRequest) -> lis
     """Refund an unsettled payment, then inquire; return the requests."""
     recorded = list[bytes]()
     refusal = make_response(respCode="12", processType="", invoiceNo="", status="")
-    async with speaking(reply("200 OK", refusal, "Connection: close"), recorded) as server_url:
+    async with serve_responses(
+        reply("200 OK", refusal, "Connection: close"), recorded
+    ) as server_url:
         await gateway.refund(account_at(server_url), request)
         await gateway.inquire_refund(account_at(server_url), request)
     return decrypt_requests(recorded)
@@ -225,7 +227,7 @@ async def test_an_invalid_response_is_unknown(gateway: TwoC2pGateway, response: 
 async def test_a_signed_response_with_an_http_error_status_is_unknown(
     gateway: TwoC2pGateway,
 ) -> None:
-    async with speaking(reply("500 Oops", make_response())) as server_url:
+    async with serve_responses(reply("500 Oops", make_response())) as server_url:
         assert isinstance(
             await gateway.refund(account_at(server_url), refund_request()), OutcomeUnknown
         )
@@ -261,7 +263,7 @@ async def test_an_amount_that_2c2p_cannot_refund_is_declined_without_a_request(
     """Orders never contain a fraction of a rupiah, but a deviating capture can."""
     capture = Capture(reference=f"{INVOICE}.42", amount_minor=159_050, currency="IDR")
     recorded = list[bytes]()
-    async with speaking(reply("200 OK", b""), recorded) as server_url:
+    async with serve_responses(reply("200 OK", b""), recorded) as server_url:
         request = refund_request(capture=capture, amount_minor=159_050)
         report = await gateway.refund(account_at(server_url), request)
         outcome = await gateway.inquire_refund(account_at(server_url), request)
@@ -273,7 +275,7 @@ async def test_an_amount_that_2c2p_cannot_refund_is_declined_without_a_request(
 
 async def test_no_request_is_sent_if_the_keys_cannot_be_read(gateway: TwoC2pGateway) -> None:
     recorded: list[bytes] = []
-    async with speaking(reply("200 OK", make_response()), recorded) as server_url:
+    async with serve_responses(reply("200 OK", make_response()), recorded) as server_url:
         for changes in ({"merchant_private_key": "x"}, {"gateway_public_key": ""}):
             report = await gateway.refund(account_at(server_url, **changes), refund_request())
             assert isinstance(report, NotContacted)
@@ -350,7 +352,9 @@ async def test_a_refund_older_than_a_day_is_queried_before_it_is_sent_again(
     request = refund_request(refund_id=refund_id, was_sent_before=was_sent_before)
     recorded = list[bytes]()
     response = refund_list(f'amount="{amount}" status="RF" referenceNo="1"')
-    async with speaking(reply("200 OK", response, "Connection: close"), recorded) as server_url:
+    async with serve_responses(
+        reply("200 OK", response, "Connection: close"), recorded
+    ) as server_url:
         report = await gateway.refund(account_at(server_url), request)
     assert [fields["processType"] for fields in decrypt_requests(recorded)] == process_types
     assert isinstance(report, OutcomeUnknown)
@@ -374,7 +378,7 @@ async def test_a_repeated_refund_is_not_declined_if_the_first_request_may_be_lis
 ) -> None:
     refusal = make_response(respCode="13", status="")
     responses = [reply("200 OK", item, "Connection: close") for item in (refusal, listing)]
-    async with speaking(responses) as server_url:
+    async with serve_responses(responses) as server_url:
         report = await gateway.refund(
             account_at(server_url), refund_request(was_sent_before=was_sent_before)
         )
@@ -482,7 +486,7 @@ async def test_a_merchant_unknown_to_the_maintenance_api_is_a_credential_problem
 ) -> None:
     """For example, if a merchant in Indonesia is configured with the global endpoint."""
     response = make_response(respCode="14", respDesc="Invalid merchant ID.", processType="RS")
-    async with speaking(reply("200 OK", response)) as maintenance_url:
+    async with serve_responses(reply("200 OK", response)) as maintenance_url:
         account = account_at(url, maintenance_url=maintenance_url)
         result = await TwoC2pGateway(http).check_account(account)
     assert result.problem is AccountProblem.CREDENTIALS

@@ -68,7 +68,7 @@ async def refusal(world: World, payment: Payment) -> str:
     return refused.value.message
 
 
-async def ask_all(world: World) -> None:
+async def inquire_all(world: World) -> None:
     """Let the janitor query every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
     for ask in await session_store.claim_due(world.database, 100, 60.0, []):
@@ -298,12 +298,12 @@ async def test_the_session_is_inquired_until_the_chain_is_read_again(
     payment, session = stranded
     await end_by_two(world, payment)
     await world.move_clock(9 * DAY_S)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.cases(payment) == ["UNDECIDED"]
     assert (await world.session(session.id))["inquire_at"] is not None
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
     await world.rows("UPDATE chain_cursor SET at = clock()")
-    await ask_all(world)
+    await inquire_all(world)
     assert (await world.session(session.id))["life"] == "ended"
     [case] = await world.rows("SELECT kind, status FROM money_case")
     assert (case["kind"], case["status"]) == ("UNDECIDED", "DISMISSED")

@@ -17,7 +17,7 @@ from payintent.payment_sessions.inquire import (
 )
 from payintent.payments import sessions_store as session_store
 from payintent.payments.model import Payment
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
 
@@ -57,7 +57,7 @@ async def crash_in_selection(world: World) -> tuple[Payment, UUID]:
 
 async def test_an_open_session_is_inquired_at_growing_intervals(world: World) -> None:
     session = (await world.select(await world.create(expires_in_s=86_400))).session
-    assert await ask_all(world) == 0
+    assert await inquire_all(world) == 0
     assert await wait_s(world, session.id) == pytest.approx(30, abs=2)
     moved = 0.0
     for expected in (*OPEN_INQUIRY_DELAYS_S, OPEN_INQUIRY_DELAYS_S[-1]):
@@ -65,7 +65,7 @@ async def test_an_open_session_is_inquired_at_growing_intervals(world: World) ->
         assert wait is not None
         moved += wait + 1
         await world.move_clock(moved)
-        assert await ask_all(world) == 1
+        assert await inquire_all(world) == 1
         assert await wait_s(world, session.id) == pytest.approx(expected, abs=2)
     assert world.gateway.inquired == [session.id] * 4
     assert OPEN_INQUIRY_DELAYS_S == (120, 600, 3600)
@@ -81,7 +81,7 @@ async def test_a_closing_session_is_inquired_immediately_and_closed_at_the_gatew
     moved = 0.0
     for expected in CLOSING_DELAYS_S:
         await world.move_clock(moved)
-        await ask_all(world)
+        await inquire_all(world)
         assert await wait_s(world, first.id) == pytest.approx(expected, abs=2)
         moved += expected + 1
     assert world.gateway.closed == [first.id] * len(CLOSING_DELAYS_S)
@@ -95,16 +95,16 @@ async def test_inquiries_respect_the_gateways_interval_unless_the_buyer_returns(
     monkeypatch.setattr(world.gateway, "capabilities", patient)
     session = (await world.select(await world.create(expires_in_s=86_400))).session
     await world.move_clock(31)
-    await ask_all(world)
+    await inquire_all(world)
     assert world.gateway.inquired == []
     assert await wait_s(world, session.id) == pytest.approx(569, abs=3)
     await world.move_clock(601)
-    await ask_all(world)
+    await inquire_all(world)
     assert world.gateway.inquired == [session.id]
     assert await wait_s(world, session.id) == pytest.approx(600, abs=3)
     returning = (await world.select(await world.create(expires_in_s=86_400))).session
     await inquire_on_return(world.database, world.service.accounts, world.merchant_id, returning)
-    await ask_all(world)
+    await inquire_all(world)
     assert world.gateway.inquired == [session.id, returning.id]
 
 
@@ -116,7 +116,7 @@ async def test_a_rate_limit_response_stops_inquiries_for_half_an_hour(
     session = (await world.select(await world.create(expires_in_s=86_400))).session
     world.gateway.answer_inquire = OutcomeUnknown(detail="status 403", is_throttled=True)
     await world.move_clock(601)
-    await ask_all(world)
+    await inquire_all(world)
     assert await wait_s(world, session.id) == pytest.approx(1800, abs=3)
 
 
@@ -128,7 +128,7 @@ async def test_a_session_is_closed_soon_after_a_single_rate_limit_response(
     first = (await world.select(payment, world.card)).session
     await world.select(payment, world.transfer)
     world.gateway.answer_close = OutcomeUnknown(detail="status 429", is_throttled=True)
-    await ask_all(world)
+    await inquire_all(world)
     assert await wait_s(world, first.id) == pytest.approx(CLOSING_DELAYS_S[0], abs=2)
 
 
@@ -137,7 +137,7 @@ async def test_a_timeout_is_logged_with_its_account(world: World) -> None:
     world.gateway.answer_inquire = SILENT
     await world.move_clock(31)
     with capture_logs() as logged:
-        await ask_all(world)
+        await inquire_all(world)
     assert [event for event in logged if event["event"] == "provider_silent"] == [
         {
             "event": "provider_silent",
@@ -156,7 +156,7 @@ async def test_an_ended_session_is_never_inquired(world: World) -> None:
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159000))
     await world.move_clock(DAY_S)
-    assert await ask_all(world) == 0
+    assert await inquire_all(world) == 0
     assert await wait_s(world, session.id) is None
 
 
@@ -181,7 +181,7 @@ async def test_an_inquiry_pays_a_payment_whose_callback_was_lost(world: World) -
     await world.select(payment)
     world.gateway.answer_inquire = captured(159000)
     await world.move_clock(31)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
 
@@ -191,7 +191,7 @@ async def test_a_returning_buyer_triggers_an_immediate_inquiry(world: World) -> 
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = captured(159000)
     await session_store.request_inquiry(world.database, session.id)
-    assert await ask_all(world) == 1
+    assert await inquire_all(world) == 1
     assert await world.status(payment) == "PAID"
 
 
@@ -203,10 +203,10 @@ async def test_an_interrupted_selection_is_abandoned_so_that_the_buyer_can_selec
         await world.select(payment)
     assert refused.value.code is ErrorCode.CONFLICT
     await world.move_clock(31)
-    await ask_all(world)
+    await inquire_all(world)
     assert (await world.session(session_id))["life"] == "closing"
     assert (await world.select(payment)).payment.status == "PROCESSING"
-    await ask_all(world)
+    await inquire_all(world)
     assert world.gateway.closed == [session_id]
     assert (await world.session(session_id))["life"] == "ended"
 
@@ -222,7 +222,7 @@ async def test_an_interrupted_selection_is_abandoned_even_if_the_adapter_fails(
     world.gateway.inquire = broken  # type: ignore[method-assign]
     await world.move_clock(31)
     with pytest.raises(KeyError):
-        await ask_all(world)
+        await inquire_all(world)
     assert (await world.session(session_id))["life"] == "closing"
     assert (await world.select(payment)).payment.status == "PROCESSING"
 
@@ -234,7 +234,7 @@ async def test_an_interrupted_selection_is_completed_if_the_gateway_has_the_sess
     payment, session_id = await crash_in_selection(world)
     world.gateway.answer_inquire = answer
     await world.move_clock(31)
-    await ask_all(world)
+    await inquire_all(world)
     stored_payment = (await world.read(payment)).payment
     assert (stored_payment.status, stored_payment.session_id) == (status, session_id)
     assert len(await world.events(payment)) == 1
@@ -246,11 +246,11 @@ async def test_an_absent_closing_session_ends_only_when_no_request_can_be_in_fli
     _, session_id = await crash_in_selection(world)
     world.gateway.answer_inquire = world.gateway.answer_close = ABSENT
     await world.move_clock(31)
-    await ask_all(world)
-    await ask_all(world)
+    await inquire_all(world)
+    await inquire_all(world)
     assert (await world.session(session_id))["life"] == "closing"
     await world.move_clock(601)
-    await ask_all(world)
+    await inquire_all(world)
     assert (await world.session(session_id))["life"] == "ended"
 
 
@@ -258,7 +258,7 @@ async def test_an_absent_open_session_does_not_end(world: World) -> None:
     session = (await world.select(await world.create(expires_in_s=86_400))).session
     world.gateway.answer_inquire = ABSENT
     await world.move_clock(3600)
-    await ask_all(world)
+    await inquire_all(world)
     assert (await world.session(session.id))["life"] == "open"
 
 
@@ -267,12 +267,12 @@ async def test_after_a_week_without_a_response_a_case_is_opened(world: World) ->
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = SILENT
     await world.move_clock(ESCALATE_AFTER_S + 60)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.cases(payment) == ["UNKNOWN_REFERENCE"]
     assert await wait_s(world, session.id) is None
     assert (await world.session(session.id))["life"] == "open"
     await world.move_clock(2 * ESCALATE_AFTER_S)
-    assert await ask_all(world) == 0
+    assert await inquire_all(world) == 0
 
 
 async def test_a_week_of_our_own_downtime_does_not_count_as_gateway_timeouts(world: World) -> None:
@@ -280,7 +280,7 @@ async def test_a_week_of_our_own_downtime_does_not_count_as_gateway_timeouts(wor
     await world.select(payment)
     world.gateway.answer_inquire = captured(159000)
     await world.move_clock(ESCALATE_AFTER_S + 60)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.status(payment) == "PAID"
     assert await world.cases(payment) == []
 
@@ -290,7 +290,7 @@ async def test_a_capture_reported_after_the_timeout_case_still_counts(world: Wor
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = SILENT
     await world.move_clock(ESCALATE_AFTER_S + 60)
-    await ask_all(world)
+    await inquire_all(world)
     await world.report(payment, session.id, captured(159000))
     assert await world.status(payment) == "PAID"
 
@@ -301,5 +301,5 @@ async def test_a_session_without_an_adapter_waits_until_the_adapter_is_installed
     session = (await world.select(await world.create())).session
     world.service.accounts.gateways.clear()  # type: ignore[attr-defined]
     await world.move_clock(31)
-    await ask_all(world)
+    await inquire_all(world)
     assert await wait_s(world, session.id) == pytest.approx(120, abs=2)

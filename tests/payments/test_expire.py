@@ -42,7 +42,7 @@ async def sweep(world: World, limit: int = 500) -> int:
         return pending + await expire_processing(tx, limit, PATIENCE_S)
 
 
-async def ask_all(world: World) -> int:
+async def inquire_all(world: World) -> int:
     """Let the janitor inquire about every due session."""
     due = await session_store.claim_due(world.database, 100, 60, [])
     for session in due:
@@ -204,7 +204,7 @@ async def test_a_processing_payment_expires_when_its_gateway_session_is_closed(
     assert await sweep(world) == 1
     assert await world.status(payment) == "PROCESSING"
     assert await sweep(world) == 0  # the session is already being closed
-    assert await ask_all(world) == 1
+    assert await inquire_all(world) == 1
     assert len(world.gateway.closed) == 1
     assert await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
@@ -215,7 +215,7 @@ async def test_a_capture_found_when_closing_the_session_completes_the_payment(wo
     payment = await create_elapsed_processing(world)
     world.gateway.answer_close = captured(159000)
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.status(payment) == "PAID"
     assert await world.events(payment) == ["payment.completed"]
     await world.move_clock(TTL_S + 1000)
@@ -226,7 +226,7 @@ async def test_a_decline_found_when_closing_the_session_fails_the_payment(world:
     payment = await create_elapsed_processing(world)
     world.gateway.answer_close = declined()
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.events(payment) == ["payment.failed"]
 
 
@@ -238,7 +238,7 @@ async def test_an_unresponsive_gateway_delays_an_expiry_only_for_the_closing_pat
     assert session_id is not None
     world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(TTL_S + PATIENCE_S - 5)
     assert await sweep(world) == 0
     await world.move_clock(TTL_S + PATIENCE_S + 5)
@@ -247,7 +247,7 @@ async def test_an_unresponsive_gateway_delays_an_expiry_only_for_the_closing_pat
     assert await world.events(payment) == ["payment.expired"]
     assert (await world.session(session_id))["life"] == "closing"
     world.gateway.answer_close = CLOSED
-    await ask_all(world)
+    await inquire_all(world)
     assert (await world.session(session_id))["life"] == "ended"
     assert await world.events(payment) == ["payment.expired"]
 
@@ -267,13 +267,13 @@ async def test_an_absent_or_unclosable_session_delays_an_expiry_only_for_the_pat
     payment = await create_elapsed_short_payment(world)
     world.gateway.answer_close = SessionReport(state=state)
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(60 + PATIENCE_S - 5)
-    await ask_all(world)
+    await inquire_all(world)
     assert await sweep(world) == 0
     assert await world.status(payment) == "PROCESSING"
     await world.move_clock(60 + PATIENCE_S + 1)
-    await ask_all(world)
+    await inquire_all(world)
     await sweep(world)
     assert await world.events(payment) == ["payment.expired"]
     assert await world.cases(payment) == []
@@ -341,9 +341,9 @@ async def test_a_capture_already_reported_for_another_session_does_not_delay_an_
     payment = await create_elapsed_short_payment(world)
     world.gateway.answer_close = captured(159000, reference="of both")
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(60 + PATIENCE_S + 1)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(60 + 2 * PATIENCE_S + 2)
     await sweep(world)
     assert await world.status(payment) == "EXPIRED"
@@ -358,7 +358,7 @@ async def test_a_failing_adapter_does_not_prevent_an_expiry(world: World) -> Non
     world.gateway.close_session = fail  # type: ignore[method-assign]
     await sweep(world)
     with pytest.raises(KeyError):
-        await ask_all(world)
+        await inquire_all(world)
     await world.move_clock(60 + PATIENCE_S + 1)
     await sweep(world)
     assert await world.status(payment) == "EXPIRED"
@@ -370,16 +370,16 @@ async def stay_undecided_for_a_day(world: World, payment: Payment) -> UUID:
     assert session_id is not None
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(60 + DAY_S - 5)
-    await ask_all(world)
+    await inquire_all(world)
     await sweep(world)
     assert await world.status(payment) == "PROCESSING"
     await world.move_clock(60 + DAY_S + 60)
     await sweep(world)
     # The gateway is inquired again before the payment expires.
     assert await world.status(payment) == "PROCESSING"
-    await ask_all(world)
+    await inquire_all(world)
     return session_id
 
 
@@ -390,7 +390,7 @@ async def test_a_gateway_that_stays_undecided_delays_an_expiry_for_a_day(world: 
     assert await world.cases(payment) == ["UNDECIDED"]
     assert (await world.session(session_id))["life"] == "closing"
     await world.move_clock(60 + DAY_S + 120)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.cases(payment) == ["UNDECIDED"]
 
 
@@ -399,7 +399,7 @@ async def test_a_capture_after_the_wait_belongs_to_the_same_case(world: World) -
     session_id = await stay_undecided_for_a_day(world, payment)
     world.gateway.answer_close = captured(159000)
     await world.move_clock(60 + DAY_S + 120)
-    await ask_all(world)
+    await inquire_all(world)
     [case] = await world.rows("SELECT kind, status, capture_id FROM money_case")
     [capture] = await world.rows("SELECT id, credited FROM capture")
     assert dict(case) == {"kind": "LATE_PAYMENT", "status": "OPEN", "capture_id": capture["id"]}
@@ -433,7 +433,7 @@ async def test_an_undecided_case_is_dismissed_if_the_gateway_reports_a_decline(
     await stay_undecided_for_a_day(world, payment)
     world.gateway.answer_close = declined()
     await world.move_clock(60 + DAY_S + 120)
-    await ask_all(world)
+    await inquire_all(world)
     [case] = await world.rows("SELECT kind, status, closed_by, note FROM money_case")
     assert (case["kind"], case["status"]) == ("UNDECIDED", "DISMISSED")
     assert "declined" in case["note"]
@@ -444,11 +444,11 @@ async def test_a_payment_is_paid_if_the_gateway_decides_before_it_expires(world:
     payment = await create_elapsed_short_payment(world)
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(60 + 3 * DAY_S)  # the worker was down, so the outcome is unknown
     await sweep(world)
     world.gateway.answer_close = captured(159000)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.status(payment) == "PAID"
     assert await world.cases(payment) == []
 
@@ -469,12 +469,12 @@ async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world:
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await sweep(world)
     for hours in range(1, 6):
-        await ask_all(world)
+        await inquire_all(world)
         await world.move_clock(TTL_S + hours * 3600)
         assert await sweep(world) == 0
     assert await world.status(payment) == "PROCESSING"
     world.gateway.answer_close = CLOSED
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.status(payment) == "EXPIRED"
 
 
@@ -483,7 +483,7 @@ async def test_a_gateway_that_was_not_inquired_does_not_count_as_unresponsive(wo
     await sweep(world)
     await world.move_clock(TTL_S + 24 * 3600)  # the janitor was down, so there was no inquiry
     assert await sweep(world) == 0
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.status(payment) == "EXPIRED"
 
 
@@ -491,10 +491,10 @@ async def test_a_gateway_that_responds_again_does_not_count_as_unresponsive(worl
     payment = await create_elapsed_processing(world)
     world.gateway.answer_close = OutcomeUnknown(detail="timeout")
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     world.gateway.answer_close = SessionReport(state=GatewaySessionState.AUTHORISING)
     await world.move_clock(TTL_S + 10)
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(TTL_S + 24 * 3600)
     assert await sweep(world) == 0
     assert await world.status(payment) == "PROCESSING"

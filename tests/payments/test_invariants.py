@@ -13,7 +13,7 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from tests.callbacks.test_receive import tell
 from tests.payment_sessions.test_inquire_sessions import crash_in_selection
-from tests.payments.test_expire import TTL_S, ask_all, sweep
+from tests.payments.test_expire import TTL_S, inquire_all, sweep
 from tests.refunds.refunding import asked, work
 from tests.support.fakes import captured, declined
 from tests.support.world import World
@@ -65,7 +65,7 @@ async def _expired(world: World) -> tuple[Payment, UUID]:
     payment, session_id = await _processing(world)
     await world.move_clock(TTL_S)
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     return payment, session_id
 
 

@@ -39,7 +39,7 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from tests.payments.test_expire import TTL_S, ask_all, sweep
+from tests.payments.test_expire import TTL_S, inquire_all, sweep
 from tests.refunds.refunding import auto_refund, work
 from tests.support.fakes import FakeGateway
 from tests.support.staging import hold_transaction, wait_until_blocked
@@ -170,7 +170,7 @@ class Pair:
             await service.callback_receiver.receive(side.account_id, callback, b"")
         else:
             await sessions.request_inquiry(self.world.database, session_id)
-            await ask_all(self.world)
+            await inquire_all(self.world)
             # An ended session is not inquired, but chains report transfers at any time.
             payment_id = (await self.world.session(session_id))["payment_id"]
             async with self.world.database.transaction() as tx:
@@ -187,12 +187,12 @@ class Pair:
         self.clock_s += TTL_S
         await self.world.move_clock(self.clock_s)
         await sweep(self.world)
-        await ask_all(self.world)
+        await inquire_all(self.world)
         for side in (self.first, self.second):
             side.gateway.close_open_sessions()
         self.clock_s += 60
         await self.world.move_clock(self.clock_s)
-        await ask_all(self.world)
+        await inquire_all(self.world)
         await sweep(self.world)
 
     async def check_end(self, payment: Payment, status: str, *kinds: str) -> None:
@@ -468,7 +468,7 @@ async def _crash_in_selection(pair: Pair, payment: Payment, side: Side) -> None:
     if side is pair.first:  # so that the buyer can select again
         pair.clock_s += 31
         await pair.world.move_clock(pair.clock_s)
-        await ask_all(pair.world)
+        await inquire_all(pair.world)
 
 
 @FROM
@@ -508,7 +508,7 @@ async def test_a_payment_fails_after_a_decline_or_three_declined_attempts(
             assert await stage.world.status(payment) == "PROCESSING", number
             await pair.report(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
         assert (await stage.world.session(pair.sessions[side.account_id]))["life"] == "closing"
-        await ask_all(stage.world)
+        await inquire_all(stage.world)
     stored = (await stage.world.read(payment)).payment
     assert (stored.status, stored.failure_reason) == ("FAILED", "DECLINED")
     await pair.succeed(side)
@@ -525,7 +525,7 @@ async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_paymen
     for _ in range(3):
         await pair.report(side, SessionReport(state=GatewaySessionState.ATTEMPTED))
     side.gateway.pay(pair.sessions[side.account_id])
-    await ask_all(stage.world)  # the close request finds the capture
+    await inquire_all(stage.world)  # the close request finds the capture
     await pair.check_end(payment, "PAID")
 
 

@@ -20,7 +20,7 @@ from payintent.payments.cancel import cancel_by_buyer, cancel_by_merchant
 from payintent.payments.expire import expire_if_due, expire_pending
 from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment
-from tests.payments.test_expire import ask_all
+from tests.payments.test_expire import inquire_all
 from tests.support.fakes import captured, declined
 from tests.support.staging import hold_transaction, open_with_short_lock_timeout, wait_until_blocked
 from tests.support.world import World
@@ -244,7 +244,7 @@ async def test_a_callback_that_waits_for_an_expiry_opens_a_late_payment_case(wor
     await world.move_clock(1801)
     await start(world, lambda tx: expire_processing(tx, 10, 30))
     world.gateway.answer_close = OutcomeUnknown(detail="silence")
-    await ask_all(world)
+    await inquire_all(world)
     await world.move_clock(1901)  # the gateway has not responded since
     expiry = hold_transaction(world, lambda tx: expire_processing(tx, 10, 30))
     async with expiry as first:

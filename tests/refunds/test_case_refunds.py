@@ -15,7 +15,7 @@ from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import auto_refund_case, refund_case
 from payintent.refunds.model import AUTO_REFUND, RefundStatus
-from tests.payments.test_expire import ask_all, sweep
+from tests.payments.test_expire import inquire_all, sweep
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refunding import (
     DECLINED,
@@ -67,7 +67,7 @@ async def _expired(world: World) -> Payment:
     payment, session_id = await selected(world)
     await world.move_clock(1801)
     await sweep(world)
-    await ask_all(world)
+    await inquire_all(world)
     await world.report(payment, session_id, make_stray_report())
     return payment
 
@@ -163,7 +163,7 @@ async def test_a_gateway_timeout_for_a_week_does_not_cause_a_refund(world: World
     payment = await world.create(expires_in_s=86_400)
     await world.select(payment)
     await world.move_clock(8 * 24 * 3600)
-    await ask_all(world)
+    await inquire_all(world)
     assert await world.cases(payment) == ["UNKNOWN_REFERENCE"]
     assert await world.rows("SELECT 1 FROM refund") == []
 

@@ -13,7 +13,7 @@ from payintent.gateways.port import OutcomeUnknown
 from payintent.http.egress import EgressRules
 from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnavailableError
 from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
-from tests.gateways.speaking import reply, speaking
+from tests.gateways.speaking import reply, serve_responses
 
 #: The URL and the expected request target.
 _TARGETS = [
@@ -80,7 +80,7 @@ async def test_each_client_sends_the_url_unchanged(
 ) -> None:
     received: list[bytes] = []
     response = reply("200 OK", b'{"jsonrpc":"2.0","id":1,"result":"0x1"}')
-    async with speaking(response, received) as origin:
+    async with serve_responses(response, received) as origin:
         await call(origin + target)
     assert received[0].split(b"\r\n")[0].split(b" ", 1)[1] == f"{arrives} HTTP/1.1".encode()
 
@@ -96,7 +96,7 @@ async def test_an_invalid_url_is_a_failed_request_and_not_an_exception() -> None
 
 async def test_a_bucket_prefix_can_be_percent_encoded() -> None:
     received: list[bytes] = []
-    async with speaking(reply("404 Not Found", b""), received) as origin:
+    async with serve_responses(reply("404 Not Found", b""), received) as origin:
         source = S3Source(
             f"{origin}/settlements/of%20ours",
             S3Credentials(region="us-east-1", key_id="k", secret_key="s"),
