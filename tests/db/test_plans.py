@@ -60,7 +60,7 @@ GROWING = {
     "chain_receipt",
 }
 #: If there are ten thousand payments, these tables are still so small that a scan is the best plan.
-#: The tests see that an index is used when scans are disabled.
+#: A missing index is detected by disabling scans.
 SMALL = GROWING - {"payment", "session", "checkout", "event", "delivery", "attempt", "capture"}
 REQUIRED_INDEXES = (
     *("payment_due", "payment_ended", "delivery_due", "session_payment", "refund_due"),

@@ -249,7 +249,7 @@ async def test_every_table_is_listed_in_the_grants(roles: dict[str, str]) -> Non
     assert {row["tablename"] for row in tables} - words == set(), "add the table to the grants"
 
 
-async def test_a_new_table_is_immediately_usable_and_can_be_granted_during_operation(
+async def test_api_and_worker_can_use_a_new_table_before_the_grants_are_repeated(
     roles: dict[str, str],
 ) -> None:
     await run(roles[OWNER], "CREATE TABLE of_tomorrow (id bigint GENERATED ALWAYS AS IDENTITY)")

@@ -122,7 +122,7 @@ def _reads(world: World) -> list[ReadOperation[Any]]:
     ]
 
 
-async def test_a_redirection_by_one_admin_changes_nothing_without_approval(
+async def test_a_redirection_changes_nothing_before_its_approval(
     world: World, operators: Service
 ) -> None:
     before = await read_state(world, operators)

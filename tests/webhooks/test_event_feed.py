@@ -379,7 +379,7 @@ async def test_an_event_can_be_replayed(api: Api) -> None:
     assert entry_after["event"] == entry["event"], "the same event at the same position"
 
 
-async def test_foreign_and_unknown_events_cannot_be_replayed(api: Api) -> None:
+async def test_unknown_events_and_events_of_another_merchant_cannot_be_replayed(api: Api) -> None:
     other_merchant = await api.world.add_merchant()
     await cancel_payment(api)
     [entry] = (await read(api)).json["data"]
