@@ -358,7 +358,7 @@ async def test_an_action_without_a_clear_response_is_unknown_if_it_may_have_refu
 
 
 @pytest.mark.parametrize("changes", [{"TradeStatus": "0"}, {"TradeNo": "another"}])
-async def test_a_refund_of_an_unknown_payment_is_declined_and_its_inquiry_unknown(
+async def test_a_refund_of_an_unknown_payment_is_declined_and_its_inquiry_is_unknown(
     stage: Stage, changes: dict[str, str]
 ) -> None:
     session = ref_of(stage.request())

@@ -175,7 +175,7 @@ async def test_a_session_that_the_gateway_refuses_is_rejected(
     assert outcome == SessionRejected(detail="status 401: unknown API key")
 
 
-async def test_a_long_description_is_truncated(
+async def test_a_session_with_a_long_description_is_created(
     gateway: SimulatorGateway, account: GatewayAccount, request_: GatewaySessionRequest
 ) -> None:
     await open_session(gateway, account, replace(request_, description="ก" * 2_000))

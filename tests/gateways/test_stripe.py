@@ -255,7 +255,7 @@ async def test_a_response_in_another_format_is_unknown(
     )
 
 
-async def test_a_reused_idempotency_key_is_an_unknown_outcome(
+async def test_a_reused_idempotency_key_makes_the_outcome_unknown(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     stripe.respond_error(400, type="idempotency_error")
@@ -553,7 +553,7 @@ async def test_a_refund_that_does_not_match_the_request_is_unknown(
     assert isinstance(await gateway.refund(stripe.account, refund_request()), OutcomeUnknown)
 
 
-async def test_all_requests_of_an_operation_share_one_timeout(
+async def test_all_requests_of_an_operation_share_a_timeout(
     gateway: StripeGateway, stripe: FakeStripe, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(adapter, "OPERATION_TIMEOUT_S", 0)

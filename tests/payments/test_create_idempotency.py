@@ -57,7 +57,7 @@ async def test_a_replay_repeats_the_first_response_in_every_payment_status(
     assert await count(api) == 1
 
 
-async def test_another_body_with_the_same_key_is_a_conflict(api: Api) -> None:
+async def test_a_different_body_with_the_same_key_is_a_conflict(api: Api) -> None:
     key = str(uuid4())
     first = {
         **BODY,

@@ -133,21 +133,21 @@ kinds = st.sampled_from(
         *("attempted", "attempted"),
     ]
 )
-refund_words = st.sampled_from(
+refund_outcomes = st.sampled_from(
     ("done", "done", "pending", "declined", "absent", "silent", "gone", "crash")
 )
 amounts = st.sampled_from((None, "1590", "1000", "590.01", "0.01", "0.01", "795"))
 dispute_states = st.sampled_from(DisputeState)
 funds = st.sampled_from(DisputedFunds)
 parts = st.sampled_from((1, 2, 2, 3))  # in thirds of a capture, so that two disputes can exceed it
-answers = st.sampled_from(
+creation_responses = st.sampled_from(
     [
         *["accept"] * 5,
         *("rejected", "unknown", "gone", "crash"),
         *("exact first", "declined first", "cancelled first"),
     ]
 )
-words = st.sampled_from(
+session_outcomes = st.sampled_from(
     (
         *("exact", "less", "declined", "closed", "open", "authorising", "silent"),
         *("absent", "attempted", "wavering", "shared", "broken"),
@@ -256,11 +256,11 @@ class History(RuleBasedStateMachine):
     ) -> None:
         await asked(self.world, self._choose_paid(number), amount, key)
 
-    async def _refund_callback(self, number: int, word: str, name: str) -> None:
+    async def _refund_callback(self, number: int, outcome: str, name: str) -> None:
         rows = await self.world.rows("SELECT id FROM refund ORDER BY status <> 'PENDING', id DESC")
-        if rows and word in REFUND_REPORTS:
+        if rows and outcome in REFUND_REPORTS:
             refund_id = rows[number % len(rows)]["id"]
-            await hear(self.world, refund_id, REFUND_REPORTS[word], name=f"{refund_id}{name}")
+            await hear(self.world, refund_id, REFUND_REPORTS[outcome], name=f"{refund_id}{name}")
 
     async def _refund_work(self, refund: str, inquiry: str) -> None:
         gateway = self.world.gateway
@@ -294,13 +294,15 @@ class History(RuleBasedStateMachine):
 
     # The Hypothesis rules.
 
-    @initialize(word=words)
-    def choose_final_report(self, word: str) -> None:
-        self.final_report = word
+    @initialize(outcome=session_outcomes)
+    def choose_final_report(self, outcome: str) -> None:
+        self.final_report = outcome
 
     @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
     @rule(
-        ttl_s=st.sampled_from((1800, 60, 7200, 7200)), response=answers, selects=st.integers(0, 3)
+        ttl_s=st.sampled_from((1800, 60, 7200, 7200)),
+        response=creation_responses,
+        selects=st.integers(0, 3),
     )
     def create(self, ttl_s: int, response: str, selects: int) -> None:
         self.payments.append(self.run(self.world.create(expires_in_s=ttl_s)))
@@ -309,7 +311,7 @@ class History(RuleBasedStateMachine):
             self.run_all(self._select(1, False, response))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, transfer=st.booleans(), response=answers)
+    @rule(number=numbers, transfer=st.booleans(), response=creation_responses)
     def select(self, number: int, transfer: bool, response: str) -> None:
         self.run_all(self._select(number, transfer, response))
 
@@ -339,12 +341,12 @@ class History(RuleBasedStateMachine):
         self.run(self.world.move_clock(self.clock_s))
 
     @precondition(lambda self: self.payments)
-    @rule(inquiry=words, close=words)
+    @rule(inquiry=session_outcomes, close=session_outcomes)
     def work(self, inquiry: str, close: str) -> None:
         self.run_all(self._work(inquiry, close))
 
     @precondition(lambda self: len(self.payments) < PAYMENTS_MAX)
-    @rule(kinds=st.tuples(kinds, kinds), amount=amounts, refund_outcome=refund_words)
+    @rule(kinds=st.tuples(kinds, kinds), amount=amounts, refund_outcome=refund_outcomes)
     def pay_and_refund(
         self, kinds: tuple[str, str], amount: str | None, refund_outcome: str
     ) -> None:
@@ -357,7 +359,7 @@ class History(RuleBasedStateMachine):
         self.run_all(self._refund_work(refund_outcome, "done"))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, amount=amounts, refund_outcome=refund_words, then=refund_words)
+    @rule(number=numbers, amount=amounts, refund_outcome=refund_outcomes, then=refund_outcomes)
     def refund(self, number: int, amount: str | None, refund_outcome: str, then: str) -> None:
         self.run_all(self._request_refund(number, amount))
         self.check_invariants()
@@ -366,7 +368,7 @@ class History(RuleBasedStateMachine):
         self.run_all(self._refund_callback(number, then, uuid4().hex))
 
     @precondition(lambda self: self.payments)
-    @rule(kind=kinds, close=words)
+    @rule(kind=kinds, close=session_outcomes)
     def decline_three_times(self, kind: str, close: str) -> None:
         self.world.gateway.report_inquiry = lambda session_id: _session_report(session_id, "open")
         self.run_all(self._select(1, False, "accept"))
@@ -376,14 +378,14 @@ class History(RuleBasedStateMachine):
         self.run_all(self._callback(0, kind, "c"), self._work("open", close))
 
     @precondition(lambda self: self.payments)
-    @rule(refund_outcome=refund_words, inquiry_outcome=refund_words)
+    @rule(refund_outcome=refund_outcomes, inquiry_outcome=refund_outcomes)
     def work_on_refunds(self, refund_outcome: str, inquiry_outcome: str) -> None:
         self.run_all(self._refund_work(refund_outcome, inquiry_outcome))
 
     @precondition(lambda self: self.payments)
-    @rule(number=numbers, word=refund_words, name=st.sampled_from("abcd"))
-    def refund_callback(self, number: int, word: str, name: str) -> None:
-        self.run_all(self._refund_callback(number, word, name))
+    @rule(number=numbers, outcome=refund_outcomes, name=st.sampled_from("abcd"))
+    def refund_callback(self, number: int, outcome: str, name: str) -> None:
+        self.run_all(self._refund_callback(number, outcome, name))
 
     @precondition(lambda self: self.payments)
     @rule(number=numbers, parts=st.tuples(amounts, amounts), same_key=st.booleans())
@@ -668,11 +670,11 @@ UNKNOWN_REFUNDS = {
 }
 
 
-def _refund_report(request: GatewayRefundRequest, word: str) -> RefundReport | OutcomeUnknown:
-    if word == "crash":
+def _refund_report(request: GatewayRefundRequest, outcome: str) -> RefundReport | OutcomeUnknown:
+    if outcome == "crash":
         raise Crash
     reports = REFUND_REPORTS | UNKNOWN_REFUNDS
-    report = reports[word]
+    report = reports[outcome]
     if isinstance(report, RefundReport) and report.reference is not None:
         return replace(report, reference=f"re_{request.refund_id}")
     return report

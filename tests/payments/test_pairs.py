@@ -293,13 +293,13 @@ async def test_the_behaviour_of_every_installed_adapter_is_described(
         name: installed_service.accounts.capabilities(name)
         for name in installed_service.accounts.providers
     }
-    live = {
+    adapters = {
         name: capabilities
         for name, capabilities in declared.items()
         if capabilities and not capabilities.test_only
     }
-    assert live.keys() == BEHAVIOURS.keys()
-    for capabilities in live.values():
+    assert adapters.keys() == BEHAVIOURS.keys()
+    for capabilities in adapters.values():
         assert capabilities.refunds is not RefundSupport.NONE
 
 
@@ -350,7 +350,7 @@ async def test_a_switch_is_refused_while_the_first_gateway_is_authorising(
 
 
 @FROM
-async def test_a_capture_at_the_abandoned_gateway_before_the_payment_is_refunded(
+async def test_an_early_capture_at_the_abandoned_gateway_is_refunded_and_does_not_pay(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -366,7 +366,7 @@ async def test_a_capture_at_the_abandoned_gateway_before_the_payment_is_refunded
 
 
 @FROM
-async def test_a_capture_at_the_abandoned_gateway_after_the_payment_is_refunded(
+async def test_a_late_capture_at_the_abandoned_gateway_is_refunded(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):
@@ -529,7 +529,7 @@ async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_paymen
     await pair.check_end(payment, "PAID")
 
 
-async def test_surplus_captures_stay_open_cases_if_auto_refund_is_off(
+async def test_surplus_captures_are_not_refunded_if_auto_refund_is_off(
     stage: Stage,
 ) -> None:
     await auto_refund(stage.world, on=False)

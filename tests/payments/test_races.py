@@ -34,15 +34,17 @@ async def refusal(task: asyncio.Task[Any]) -> RefusedError:
     return error.value
 
 
-def locks(payment: Payment) -> Any:
+def payment_lock(payment: Payment) -> Any:
     return lambda tx: payment_store.lock(tx, [payment.id])
 
 
-def cancels(world: World, payment: Payment, key: UUID | None = None) -> Any:
+def cancellation(world: World, payment: Payment, key: UUID | None = None) -> Any:
     return lambda tx: cancel_by_merchant(tx, payment, key)
 
 
-def settles(world: World, payment: Payment, session_id: UUID, report: SessionReport = EXACT) -> Any:
+def settlement(
+    world: World, payment: Payment, session_id: UUID, report: SessionReport = EXACT
+) -> Any:
     return lambda tx: settle_session(tx, payment.id, session_id, report)
 
 
@@ -79,8 +81,8 @@ async def test_the_second_of_two_concurrent_cancellations_waits_and_is_refused(
     world: World,
 ) -> None:
     payment = await world.create()
-    async with hold_transaction(world, cancels(world, payment)) as first:
-        second = start(world, cancels(world, payment))
+    async with hold_transaction(world, cancellation(world, payment)) as first:
+        second = start(world, cancellation(world, payment))
         await wait_until_blocked(world, second)
         await first.commit()
         error = await refusal(second)
@@ -93,8 +95,8 @@ async def test_the_second_of_two_cancellations_with_the_same_key_waits_and_is_re
     world: World,
 ) -> None:
     payment, key = await world.create(), uuid4()
-    async with hold_transaction(world, cancels(world, payment, key)) as first:
-        second = start(world, cancels(world, payment, key))
+    async with hold_transaction(world, cancellation(world, payment, key)) as first:
+        second = start(world, cancellation(world, payment, key))
         await wait_until_blocked(world, second)
         await first.commit()
         assert await second is False
@@ -103,8 +105,8 @@ async def test_the_second_of_two_cancellations_with_the_same_key_waits_and_is_re
 
 async def test_a_waiting_cancellation_succeeds_if_the_first_is_rolled_back(world: World) -> None:
     payment, key = await world.create(), uuid4()
-    async with hold_transaction(world, cancels(world, payment, key)) as first:
-        second = start(world, cancels(world, payment, key))
+    async with hold_transaction(world, cancellation(world, payment, key)) as first:
+        second = start(world, cancellation(world, payment, key))
         await wait_until_blocked(world, second)
         await first.roll_back()
         assert await second is True
@@ -115,7 +117,7 @@ async def test_the_merchants_cancellation_is_refused_after_a_concurrent_buyer_ca
 ) -> None:
     payment = await world.create()
     async with hold_transaction(world, lambda tx: cancel_by_buyer(tx, payment.id)) as first:
-        second = start(world, cancels(world, payment))
+        second = start(world, cancellation(world, payment))
         await wait_until_blocked(world, second)
         await first.commit()
         assert (await refusal(second)).code is ErrorCode.INVALID_PAYMENT_STATE
@@ -126,7 +128,7 @@ async def test_a_selection_that_waits_for_a_cancellation_is_refused_without_a_re
     world: World,
 ) -> None:
     payment = await world.create()
-    async with hold_transaction(world, cancels(world, payment)) as first:
+    async with hold_transaction(world, cancellation(world, payment)) as first:
         second = start_select(world, payment, world.card)
         await wait_until_blocked(world, second)
         await first.commit()
@@ -138,8 +140,10 @@ async def test_a_cancellation_that_waits_for_a_settlement_is_refused(world: Worl
     payment = await world.create()
     task = await start_slow_selection(world, payment)
     [session] = await world.rows("SELECT id FROM session")
-    async with hold_transaction(world, settles(world, payment, session["id"], declined())) as first:
-        second = start(world, cancels(world, payment))
+    async with hold_transaction(
+        world, settlement(world, payment, session["id"], declined())
+    ) as first:
+        second = start(world, cancellation(world, payment))
         await wait_until_blocked(world, second)
         await first.commit()
         assert "FAILED" in (await refusal(second)).message
@@ -151,7 +155,7 @@ async def test_a_cancellation_that_waits_for_a_settlement_is_refused(world: Worl
 async def test_a_cancellation_succeeds_during_a_selection_with_a_slow_gateway(world: World) -> None:
     payment = await world.create()
     task = await start_slow_selection(world, payment)
-    await start(world, cancels(world, payment))
+    await start(world, cancellation(world, payment))
     world.gateway.hold.set()  # type: ignore[union-attr]
     assert (await refusal(task)).code is ErrorCode.INVALID_CHECKOUT_STATE
     [session] = await world.rows("SELECT life, reference FROM session")
@@ -210,7 +214,7 @@ async def test_a_second_selection_is_told_to_retry_while_the_first_runs(world: W
 async def test_concurrent_selections_send_a_single_request_to_the_gateway(world: World) -> None:
     payment = await world.create()
     world.gateway.hold = asyncio.Event()
-    async with hold_transaction(world, locks(payment)) as first:
+    async with hold_transaction(world, payment_lock(payment)) as first:
         tasks = [start_select(world, payment, item) for item in (world.card, world.transfer)]
         await wait_until_blocked(world, *tasks)
         await first.commit()
@@ -265,7 +269,7 @@ async def test_the_expiry_skips_a_payment_that_is_being_settled(world: World) ->
     async def expire() -> int:
         return await start(world, lambda tx: expire_processing(tx, 10, 30))
 
-    async with hold_transaction(world, settles(world, payment, session.id)) as first:
+    async with hold_transaction(world, settlement(world, payment, session.id)) as first:
         assert await expire() == 0
         await first.commit()
     assert await expire() == 0
@@ -276,7 +280,7 @@ async def test_the_expiry_skips_a_payment_that_is_being_settled(world: World) ->
 async def test_concurrent_readers_of_an_elapsed_payment_expire_it_once(world: World) -> None:
     payment = await world.create()
     await world.move_clock(1801)
-    async with hold_transaction(world, locks(payment)) as first:
+    async with hold_transaction(world, payment_lock(payment)) as first:
         tasks = [asyncio.create_task(expire_if_due(world.database, payment.id)) for _ in range(2)]
         await wait_until_blocked(world, *tasks)
         await first.commit()
@@ -289,7 +293,7 @@ async def test_a_callback_that_is_delivered_twice_concurrently_is_applied_once(
 ) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with hold_transaction(world, locks(payment)) as first:
+    async with hold_transaction(world, payment_lock(payment)) as first:
         tasks = [start_callback(world, session.id, "one") for _ in range(2)]
         await wait_until_blocked(world, *tasks)
         await first.commit()
@@ -300,7 +304,7 @@ async def test_a_callback_that_is_delivered_twice_concurrently_is_applied_once(
 async def test_a_capture_in_two_concurrent_callbacks_is_credited_once(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with hold_transaction(world, locks(payment)) as first:
+    async with hold_transaction(world, payment_lock(payment)) as first:
         tasks = [start_callback(world, session.id, name) for name in ("one", "two")]
         await wait_until_blocked(world, *tasks)
         await first.commit()
@@ -313,7 +317,7 @@ async def test_a_capture_in_two_concurrent_callbacks_is_credited_once(world: Wor
 async def test_concurrent_captures_complete_the_payment_and_open_a_case(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
-    async with hold_transaction(world, settles(world, payment, session.id)) as first:
+    async with hold_transaction(world, settlement(world, payment, session.id)) as first:
         second = start_callback(world, session.id, "two", captured(159000, reference="cap-2"))
         await wait_until_blocked(world, second)
         await first.commit()
@@ -322,7 +326,7 @@ async def test_concurrent_captures_complete_the_payment_and_open_a_case(world: W
     assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
 
 
-def _creates(world: World, key: UUID, fingerprint: bytes) -> Any:
+def _creation(world: World, key: UUID, fingerprint: bytes) -> Any:
     """Run a creation request with this key in a transaction that blocks others."""
 
     async def work(tx: Tx) -> None:
@@ -337,7 +341,7 @@ async def test_the_second_of_two_creates_with_the_same_key_waits_and_is_replayed
     world: World,
 ) -> None:
     key = uuid4()
-    async with hold_transaction(world, _creates(world, key, b"same")) as first:
+    async with hold_transaction(world, _creation(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
         await wait_until_blocked(world, second)
         await first.commit()
@@ -348,7 +352,7 @@ async def test_the_second_of_two_creates_with_the_same_key_waits_and_is_replayed
 
 async def test_a_create_that_waits_for_a_different_request_is_a_conflict(world: World) -> None:
     key = uuid4()
-    async with hold_transaction(world, _creates(world, key, b"same")) as first:
+    async with hold_transaction(world, _creation(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"other"))
         await wait_until_blocked(world, second)
         await first.commit()
@@ -357,7 +361,7 @@ async def test_a_create_that_waits_for_a_different_request_is_a_conflict(world: 
 
 async def test_a_waiting_create_succeeds_if_the_first_is_rolled_back(world: World) -> None:
     key = uuid4()
-    async with hold_transaction(world, _creates(world, key, b"same")) as first:
+    async with hold_transaction(world, _creation(world, key, b"same")) as first:
         second = asyncio.create_task(world.create(key=key, request_hash=b"same"))
         await wait_until_blocked(world, second)
         await first.roll_back()
@@ -368,7 +372,7 @@ async def test_a_waiting_create_succeeds_if_the_first_is_rolled_back(world: Worl
 async def test_a_create_that_waits_too_long_is_told_to_retry(world: World) -> None:
     key, template = uuid4(), await world.create()
     async with (
-        hold_transaction(world, _creates(world, key, b"same")),
+        hold_transaction(world, _creation(world, key, b"same")),
         open_with_short_lock_timeout(world) as service,
     ):
         request = CreatePaymentRequest(
