@@ -264,9 +264,8 @@ async def test_the_native_coin_cannot_be_offered_at_a_deposit_address(api: Api) 
     account_id = await register_factory(api.world, "native")
     new = await api.world.perform(CreateMerchant(name="Third", methods="all"))
     methods = await api.world.perform(ListPaymentMethods(merchant_id=new.merchant.id))
-    assert "NATIVED" in {
-        method.token for method in methods
-    }  # it is offered through the payment contract
+    # The payment contract offers the coin.
+    assert "NATIVED" in {method.token for method in methods}
     assert "NATIVED" not in {method.token for method in methods if method.account_id == account_id}
     with pytest.raises(BadRequestError, match="one of USDT"):
         await api.world.perform(
@@ -311,8 +310,10 @@ async def test_a_token_can_be_offered_by_wallet_and_by_deposit_address(api: Api)
     await offer_deposits(api.world)
     created = await api.create(currency="USD", amount="25.50")
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
-    for way in ("Connect your wallet", "Pay from an exchange or any wallet"):
-        assert re.search(rf'<span class="name">USDT\w*<span class="soft">{way}</span>', page), way
+    for label in ("Connect your wallet", "Pay from an exchange or any wallet"):
+        assert re.search(rf'<span class="name">USDT\w*<span class="soft">{label}</span>', page), (
+            label
+        )
     assert "onchain.js" in page
     assert "deposit.js" in page
 
@@ -375,11 +376,8 @@ async def test_a_payment_that_needs_a_token_approval_costs_more_than_a_transfer(
     created = await api.create(currency="USD", amount="25.50")
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
     fees = re.findall(r"Network fee about ([0-9.]+)", page)
-    assert sorted(fees) == [
-        "0.50",
-        "0.50",
-        "1.10",
-    ]  # a token transfer, the coin, and a token that needs an approval
+    # A token transfer, the coin, and a token that needs an approval.
+    assert sorted(fees) == ["0.50", "0.50", "1.10"]
 
 
 @pytest.mark.parametrize("locale", LOCALES)

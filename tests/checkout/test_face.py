@@ -285,9 +285,8 @@ class TestTokenPayments:
             assert label.count("Price <bdi>25.50\u00a0USD</bdi>") == 1
         remaining_labels = [item for item in labels if item not in tokens.values()]
         assert remaining_labels
-        assert not any(
-            "Price" in other for other in remaining_labels
-        )  # they are charged in the currency of the price
+        # The remaining methods are charged in the currency of the price.
+        assert not any("Price" in label for label in remaining_labels)
 
 
 def test_a_style_sheet_is_minified_without_changing_its_meaning() -> None:

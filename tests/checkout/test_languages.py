@@ -76,8 +76,8 @@ def test_every_placeholder_is_filled(locale: str) -> None:
 
 @every_foreign
 def test_every_text_is_translated_unless_it_is_listed_as_identical(locale: str) -> None:
-    english, own = load_language("en").translations, load_language(locale).translations
-    assert {key for key in own if own[key] == english[key]} == IDENTICAL[locale]
+    english, translations = load_language("en").translations, load_language(locale).translations
+    assert {key for key in translations if translations[key] == english[key]} == IDENTICAL[locale]
 
 
 @every_foreign
@@ -92,13 +92,13 @@ def test_a_text_uses_the_script_of_its_language(locale: str) -> None:
 
 @every_locale
 def test_a_text_follows_the_punctuation_rules_of_its_language(locale: str) -> None:
-    wrong = {
+    mistakes = {
         "ja": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
         "zh-Hant": r"[.,:;?!()\"]|\s[\u3000-\u303f\uff00-\uff65]|[\u3001\u3002]\s",
         "ar": r"[,;?']|\s[\u060c\u061b\u061f.:]",
     }.get(locale, r"['\"]|\s[.,:;?!]")
     for key, text in load_language(locale).translations.items():
-        assert not re.search(wrong, _fill_placeholders(text)), key
+        assert not re.search(mistakes, _fill_placeholders(text)), key
         assert "..." not in text, key
         assert "  " not in text, key
 
@@ -125,21 +125,21 @@ def test_only_arabic_is_right_to_left() -> None:
 def test_every_used_text_exists_and_gets_its_values() -> None:
     calls = used.text_calls()
     assert len(calls) > 100
-    for where, key, given_values in calls:
-        assert key in load_language("en").translations, (where, key)
-        if given_values is not None:
-            assert sorted(given_values) == _placeholders(load_language("en").translations[key]), (
-                where,
+    for file_name, key, value_names in calls:
+        assert key in load_language("en").translations, (file_name, key)
+        if value_names is not None:
+            assert sorted(value_names) == _placeholders(load_language("en").translations[key]), (
+                file_name,
                 key,
             )
 
 
 def test_every_text_is_used() -> None:
     mentioned = used.possible_keys()
-    left = {
+    unused = {
         key for key in load_language("en").translations if not key.startswith(COMPUTED)
     } - mentioned
-    assert left == set()
+    assert unused == set()
     kinds = get_args(get_type_hints(AddPaymentMethod)["kind"])
     in_texts = {key for key in load_language("en").translations if key.startswith("kind_")}
     assert in_texts == {f"kind_{kind}" for kind in kinds}
@@ -204,9 +204,11 @@ def test_a_number_is_formatted_with_the_separators_of_the_language(
     fraction=st.text("0123456789", max_size=18),
 )
 def test_formatting_a_number_preserves_every_digit(locale: str, whole: int, fraction: str) -> None:
-    own = load_language(locale)
+    language = load_language(locale)
     plain = f"{whole}.{fraction}" if fraction else str(whole)
-    assert own.number(plain).replace(own.group, "").replace(own.decimal, ".") == plain
+    assert (
+        language.number(plain).replace(language.group, "").replace(language.decimal, ".") == plain
+    )
 
 
 @pytest.mark.parametrize(

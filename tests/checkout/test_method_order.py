@@ -175,10 +175,10 @@ def test_the_most_used_methods_come_first_unless_positions_are_configured() -> N
 
 def test_the_fastest_network_comes_first_if_it_costs_little_more() -> None:
     slow, fast = network(1, "Slow", 900, "0.01"), network(2, "Fast", 5, "0.26")
-    dear, free = network(3, "Dear", 1, "0.27"), network(4, "Free", 600, "0.01")
-    ordered = fastest_affordable_first([slow, fast, dear, free])
+    expensive, free = network(3, "Dear", 1, "0.27"), network(4, "Free", 600, "0.01")
+    ordered = fastest_affordable_first([slow, fast, expensive, free])
     assert [item["chain"] for item in ordered] == ["Fast", "Free", "Slow", "Dear"]
-    large = [item | {"total_amount": "2600"} for item in (slow, dear)]
+    large = [item | {"total_amount": "2600"} for item in (slow, expensive)]
     ordered = fastest_affordable_first(large)  # the difference is at most a cent per dollar
     assert [item["chain"] for item in ordered] == ["Dear", "Slow"]
 

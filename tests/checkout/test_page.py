@@ -57,9 +57,9 @@ def _form(page: Answer, number: int = 0) -> dict[str, str]:
     """Return the fields that a browser sends if the buyer selects a method."""
     form = re.search(r'<form class="methods"(.*?)</form>', page.body.decode(), re.DOTALL)
     assert form is not None
-    ways = re.findall(r'<input type="radio" name="method" value="([^"]*)"', form[1])
+    methods = re.findall(r'<input type="radio" name="method" value="([^"]*)"', form[1])
     hidden = dict(re.findall(r'<input type="hidden" name="(\w+)" value="([^"]*)"', form[1]))
-    return hidden | {"method": ways[number]}
+    return hidden | {"method": methods[number]}
 
 
 def _checked(page: Answer) -> list[str]:
@@ -71,8 +71,8 @@ async def _submit(api: Api, created: Answer, fields: dict[str, str], **options: 
 
 
 async def _follow_redirect(api: Api, selected: Answer) -> Answer:
-    to = urlsplit(selected.headers["Location"])
-    return await api.send("GET", f"{to.path}?{to.query}")
+    location = urlsplit(selected.headers["Location"])
+    return await api.send("GET", f"{location.path}?{location.query}")
 
 
 async def test_a_gateway_form_is_posted_once_and_continuing_opens_a_new_session(api: Api) -> None:
@@ -87,7 +87,7 @@ async def test_a_gateway_form_is_posted_once_and_continuing_opens_a_new_session(
     api.world.gateway.answer_create = answer
     created = await api.create()
     selected = await _submit(api, created, _form(await _show(api, created)))
-    assert selected.status == 303  # Back leads to a page that can be requested again
+    assert selected.status == 303  # if the buyer presses Back, the page can be requested again
     await _show(api, created)  # another device of the buyer loads the page first
     first = await _follow_redirect(api, selected)
     posted = re.findall(r'name="order" value="(\w+)"', first.body.decode())
@@ -102,9 +102,8 @@ async def test_a_gateway_form_is_posted_once_and_continuing_opens_a_new_session(
     second = await _follow_redirect(api, selected)
     posted += re.findall(r'name="order" value="(\w+)"', second.body.decode())
     assert len(set(posted)) == 2
-    assert (
-        api.world.gateway.inquired != []
-    )  # the gateway is asked whether the payment was completed
+    # The gateway was queried, because the buyer might have completed the first session.
+    assert api.world.gateway.inquired != []
     assert (await payment_of(api, created)).status == "PROCESSING"
 
 
@@ -312,11 +311,11 @@ async def test_the_page_of_an_ended_payment_shows_no_error(api: Api) -> None:
     form = _form(await _show(api, cancelled))
     await bring_to(api, expired, "PROCESSING")
     await api.send("POST", f"{_path(cancelled)}/cancel")
-    twice = await api.send("POST", f"{_path(cancelled)}/cancel")  # the button is pressed twice
+    second_cancel = await api.send("POST", f"{_path(cancelled)}/cancel")
     other_tab = await _submit(api, cancelled, form)
     await api.world.move_clock(1800)
-    late = await _submit(api, expired, form)
-    for page in (twice, other_tab, late):
+    expired_page = await _submit(api, expired, form)
+    for page in (second_cancel, other_tab, expired_page):
         assert page.status in {409, 410}
         for word in ("detected", "went wrong", 'role="alert"'):
             assert word not in page.body.decode(), word

@@ -114,10 +114,10 @@ STATUSES = ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED", "
 @pytest.mark.parametrize("status", [*STATUSES, "PARTIALLY_REFUNDED"])
 async def test_no_page_contains_template_errors_in_any_language(api: Api, status: str) -> None:
     created = await in_status(api, status)
-    rests = ("", "/receipt") if "PAID" in status or "REFUND" in status else ("",)
+    suffixes = ("", "/receipt") if "PAID" in status or "REFUND" in status else ("",)
     for locale in LOCALES:
-        for rest in rests:
-            page = await show(api, created, f"{rest}?lang={locale}")
+        for suffix in suffixes:
+            page = await show(api, created, f"{suffix}?lang={locale}")
             assert page_language(page) == locale
             text = re.sub(r"<script.*?</script>", "", page, flags=re.DOTALL)
             assert not TEMPLATE_ERRORS.search(text), (locale, TEMPLATE_ERRORS.search(text))
@@ -141,8 +141,8 @@ async def test_a_receipt_shows_the_payment_and_only_a_masked_email_of_the_buyer(
     product = {"name": "The Sea <b>", "quantity": 2}
     metadata = {"product": product, "order_id": "A-9", "internal": "margin-38"}
     created = await api.create(payer_email="ann.smith@example.com", metadata=metadata)
-    bare = await api.send("GET", path_of(created, "/receipt"))
-    assert (bare.status, bare.headers["Location"]) == (303, path_of(created))
+    redirect = await api.send("GET", path_of(created, "/receipt"))
+    assert (redirect.status, redirect.headers["Location"]) == (303, path_of(created))
     await bring_to(api, created, "PAID")
     page = await show(api, created, "/receipt")
     paid = (await api.get(created.json["id"])).json

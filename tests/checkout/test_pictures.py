@@ -379,9 +379,7 @@ def _sources(page: Answer) -> list[str]:
 
 async def test_a_product_picture_is_served_from_the_checkout_origin(api: Api, shop: Shop) -> None:
     page = await _page(api, shop.serve("/book.png", make_picture(600, 300)))
-    assert (
-        shop.requested_paths == []
-    )  # the image is not fetched when the payment is created or the page is shown
+    assert shop.requested_paths == []  # neither create nor the page waits for the image
     assert str(shop.port) not in page.body.decode().replace("data-", "")
     assert "img-src 'self' data:;" in page.headers["Content-Security-Policy"]
     [source] = _sources(page)

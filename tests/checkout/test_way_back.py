@@ -266,8 +266,7 @@ async def test_a_script_in_a_return_url_is_escaped(api: Api) -> None:
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}")).body.decode()
     link = f"{url}&payment_id={created.json['id']}&status=PAID"
     escaped = link.replace("&", "&amp;").replace("'", "&#39;")
-    assert (
-        page.count(escaped) == page.count("onclick") == 2
-    )  # in the link and in the automatic return
+    # The URL occurs in the link and in the automatic return.
+    assert page.count(escaped) == page.count("onclick") == 2
     assert f'href="{escaped}"' in page
     assert f'data-to="{escaped}"' in page

@@ -27,9 +27,7 @@ _TEXT_ATTRIBUTES = re.compile(r'\b(?:alt|title|placeholder|aria-label|content|va
 _SET = re.compile(
     r"(?:\.(?:textContent|innerText|title|alt|placeholder)\s*=|append\()\s*([\"'`].*)"
 )
-_BROWSER_DIRECTIVES = re.compile(
-    r"width=device-width, initial-scale=1|light dark"
-)  # instructions for browsers
+_BROWSER_DIRECTIVES = re.compile(r"width=device-width, initial-scale=1|light dark")
 
 
 def text_calls() -> list[Call]:

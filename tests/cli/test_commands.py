@@ -62,8 +62,8 @@ def test_migrate_runs_a_grants_file_and_reports_its_errors(run: Run, tmp_path: P
     grants.write_text("BEGIN; GRANT SELECT ON payments TO PUBLIC; COMMIT;")
     refused = 'payintent: the grants failed: relation "payments" does not exist'
     assert run("migrate", "--grants", grants).line == refused
-    unread = run("migrate", "--grants", tmp_path / "none.sql").line
-    assert unread.endswith("none.sql cannot be read: No such file or directory")
+    message = run("migrate", "--grants", tmp_path / "none.sql").line
+    assert message.endswith("none.sql cannot be read: No such file or directory")
 
 
 def test_a_merchant_can_be_created_shown_and_issued_a_new_secret(run: Run) -> None:
@@ -138,9 +138,9 @@ async def test_a_payment_is_shown_without_its_capability(run: Run, world: World)
     assert (as_json.json["id"], as_json.json["cases"]) == (payment_id, [])
     assert '"metadata":{"b": 1.0}' in as_json.out
     assert payment_id in as_text.out
-    for ran in (as_json, as_text):
-        assert payment.checkout_id not in ran.out
-        assert ids.mask_checkout_id(payment.checkout_id) in ran.out
+    for result in (as_json, as_text):
+        assert payment.checkout_id not in result.out
+        assert ids.mask_checkout_id(payment.checkout_id) in result.out
     assert "no payment" in (await _run_in_thread(run, "payment", "show", "pay_x")).line
 
 

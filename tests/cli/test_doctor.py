@@ -140,9 +140,8 @@ def test_development_tools_are_checked_only_in_the_sandbox(
     with pytest.MonkeyPatch.context() as patch:
         patch.setitem(doctor.EXTRA_CHECKS, "hammer", lambda: "a tool")
         assert "a tool" not in examine_all().out
-        patch.delitem(
-            doctor.EXTRA_CHECKS, "anvil", raising=False
-        )  # an earlier test may have registered it
+        # An earlier test may have registered the check.
+        patch.delitem(doctor.EXTRA_CHECKS, "anvil", raising=False)
         output = Terminal(settings, patch).run("doctor").out
     assert "hammer     ok    a tool" in output
     assert "\nanvil " in output, "the sandbox also checks its own tool"
@@ -160,11 +159,11 @@ async def test_doctor_queries_the_openid_connect_provider(examine: _Doctor) -> N
         assert ("oidc", f"{provider.issuer} responds; keys: 2") in _lines(result, "ok")
         provider.metadata = {"issuer": "https://login.example.com"}
         result = await asyncio.to_thread(examine, **variables)
-        [why] = [text for subject, text in _lines(result, "FAIL") if subject == "oidc"]
-        assert "its issuer differs" in why
+        [error] = [text for subject, text in _lines(result, "FAIL") if subject == "oidc"]
+        assert "its issuer differs" in error
     result = await asyncio.to_thread(examine, **variables)
-    [why] = [text for subject, text in _lines(result, "FAIL") if subject == "oidc"]
-    assert "no connection" in why
+    [error] = [text for subject, text in _lines(result, "FAIL") if subject == "oidc"]
+    assert "no connection" in error
 
 
 def test_doctor_signs_in_to_the_mail_server_without_sending_mail(
@@ -180,12 +179,12 @@ def test_doctor_signs_in_to_the_mail_server_without_sending_mail(
             "PAYINTENT_SMTP_PASSWORD": PASSWORD,
             "PAYINTENT_CA_FILE": str(authority.ca_file),
         }
-        place = f"127.0.0.1:{server.port}"
-        text = f"{place} accepts mail from payments@example.com, starttls"
+        address = f"127.0.0.1:{server.port}"
+        text = f"{address} accepts mail from payments@example.com, starttls"
         assert ("mail", text) in _lines(examine(**variables), "ok")
         variables["PAYINTENT_SMTP_PASSWORD"] = _SECRET
         failed = _lines(examine(**variables), "FAIL")
-        assert ("mail", f"{place}: SMTPAuthenticationError 535") in failed
+        assert ("mail", f"{address}: SMTPAuthenticationError 535") in failed
         assert server.received == []
 
 
@@ -385,9 +384,11 @@ def test_a_ca_file_that_only_its_owner_can_read_is_a_warning(
     ca_file = Authority(tmp_path).ca_file
     url = f"{examine.settings.database_url}&sslrootcert={ca_file}"  # the URL already has a query
     result = examine(PAYINTENT_CA_FILE=str(ca_file), DATABASE_URL=url)
-    owned = " is readable only by its owner"
-    closed = [text.partition(owned)[0] for _, text in _lines(result, "WARN") if owned in text]
-    assert closed == ["PAYINTENT_CA_FILE", "sslrootcert of DATABASE_URL"]
+    suffix = " is readable only by its owner"
+    settings_with_warning = [
+        text.partition(suffix)[0] for _, text in _lines(result, "WARN") if suffix in text
+    ]
+    assert settings_with_warning == ["PAYINTENT_CA_FILE", "sslrootcert of DATABASE_URL"]
 
 
 def test_a_chain_without_a_second_endpoint_is_rejected(examine: _Doctor) -> None:
@@ -448,8 +449,8 @@ def test_a_database_role_without_grants_is_referred_to_the_grants_file(
 
 def test_a_read_only_database_is_rejected(examine_all: _Doctor, database_url: str) -> None:
     name = urlsplit(database_url).path[1:]
-    only_reads = f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
-    asyncio.run(_execute(database_url, only_reads))
+    statement = f'ALTER DATABASE "{name}" SET default_transaction_read_only = on'
+    asyncio.run(_execute(database_url, statement))
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(doctor, "COMMAND_WAIT_S", 3.0)
         [(subject, text)] = examine_all.find_errors()
@@ -461,11 +462,11 @@ def test_a_read_only_database_is_rejected(examine_all: _Doctor, database_url: st
 def test_a_clock_that_is_off_by_seconds_is_rejected(
     examine_all: _Doctor, database_url: str, seconds: int, side: str
 ) -> None:
-    moved = (
+    statement = (
         "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql VOLATILE "
         f"RETURN clock_timestamp() + interval '{seconds} s'"
     )
-    asyncio.run(_execute(database_url, moved))
+    asyncio.run(_execute(database_url, statement))
     [(subject, text)] = examine_all.find_errors()
     assert subject == "clock"
     assert re.fullmatch(rf"the database clock is [45]\.\d s {side} this host's", text)

@@ -47,13 +47,15 @@ async def _add_account(world: World, credentials: dict[str, str]) -> int:
         "INSERT INTO provider_account (provider, base_url) VALUES ('2c2p', 'http://2c2p.test') "
         "RETURNING id"
     )
-    place = make_account_context(row["id"], "2c2p", "http://2c2p.test")
-    await _seal(world, row["id"], place, credentials)
+    encryption_context = make_account_context(row["id"], "2c2p", "http://2c2p.test")
+    await _seal(world, row["id"], encryption_context, credentials)
     return row["id"]
 
 
-async def _seal(world: World, account_id: int, place: str, credentials: dict[str, str]) -> None:
-    sealed = world.service.encryption.encrypt(msgspec.json.encode(credentials), place)
+async def _seal(
+    world: World, account_id: int, encryption_context: str, credentials: dict[str, str]
+) -> None:
+    sealed = world.service.encryption.encrypt(msgspec.json.encode(credentials), encryption_context)
     await world.rows("UPDATE provider_account SET sealed = $2 WHERE id = $1", account_id, sealed)
 
 
@@ -131,8 +133,8 @@ async def test_unbound_credentials_are_reported_until_keyring_rotate_is_run(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)
-    place = make_legacy_account_context(world.account_id)
-    await _seal(world, world.account_id, place, {"signing_secret": "x"})
+    encryption_context = make_legacy_account_context(world.account_id)
+    await _seal(world, world.account_id, encryption_context, {"signing_secret": "x"})
     [finding] = await check_setup(context)
     assert finding == SetupFinding(
         "accounts",
@@ -149,15 +151,15 @@ async def test_doctor_prints_setup_problems_as_warnings_and_succeeds(
     world: World, run: Run
 ) -> None:
     await _add_account(world, {"secret_key": "x"})
-    place = make_legacy_account_context(world.account_id)
-    await _seal(world, world.account_id, place, {"signing_secret": "x"})
+    encryption_context = make_legacy_account_context(world.account_id)
+    await _seal(world, world.account_id, encryption_context, {"signing_secret": "x"})
     result = await asyncio.to_thread(run, "doctor", PAYINTENT_SANDBOX=None)
     assert result.status == 0, result
     lines = [line.split(None, 2) for line in result.out.splitlines()]
     warnings = [(subject, text.split(":")[0]) for subject, level, text in lines if level == "WARN"]
     missing = "gateway_public_key, merchant_id, merchant_private_key, utc_offset"
     interpreter_warnings = [
-        ("payintent", doubt.split(":")[0]) for doubt in find_interpreter_warnings()
+        ("payintent", warning.split(":")[0]) for warning in find_interpreter_warnings()
     ]
     assert warnings == [
         *interpreter_warnings,

@@ -37,7 +37,7 @@ def terminal(request: pytest.FixtureRequest) -> dict[str, str]:
 @pytest.fixture
 def run(settings: Settings, tmp_path: Path) -> Run:
     """Run `payintent` in a new process, because a prepared process has open streams."""
-    own = {
+    environment = {
         "PATH": os.environ["PATH"],
         "DATABASE_URL": settings.database_url,
         "PAYINTENT_PEPPER": settings.pepper.get_secret_value(),
@@ -48,8 +48,12 @@ def run(settings: Settings, tmp_path: Path) -> Run:
     def run_command(*arguments: str, **terminal: str) -> RunResult:
         result = subprocess.run(
             [sys.executable, "-m", "payintent", *arguments],
-            env=own | terminal, cwd=tmp_path, capture_output=True, timeout=PATIENCE_S, check=False,
-        )  # fmt: skip
+            env=environment | terminal,
+            cwd=tmp_path,
+            capture_output=True,
+            timeout=PATIENCE_S,
+            check=False,
+        )
         return RunResult(
             result.returncode, result.stdout.decode("latin-1"), result.stderr.decode("latin-1")
         )
@@ -66,8 +70,8 @@ def test_text_output_is_escaped_and_json_output_is_unchanged(
     assert name == _NAME
     result = run("merchant", "list", **terminal)
     assert (result.status, "Traceback" in result.err) == (0, False), result.err
-    wrong = run("payment", "show", "é😀", **terminal)
-    assert (wrong.status, "Traceback" in wrong.err) == (1, False), wrong.err
+    failed = run("payment", "show", "é😀", **terminal)
+    assert (failed.status, "Traceback" in failed.err) == (1, False), failed.err
     mistyped = run("ünknown", **terminal)
     assert (mistyped.status, "Traceback" in mistyped.err) == (2, False), mistyped.err
 

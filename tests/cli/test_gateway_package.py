@@ -54,8 +54,11 @@ def test_accounts_of_an_installed_gateway_can_be_added_and_checked(
         "detail": "",
     }
     assert "9876" not in checked.out + checked.err
-    without = run("account", "check", added["id"])
-    assert (without.status, "no adapter for example is installed" in without.out) == (1, True)
+    unavailable = run("account", "check", added["id"])
+    assert (unavailable.status, "no adapter for example is installed" in unavailable.out) == (
+        1,
+        True,
+    )
 
 
 @pytest.mark.parametrize("command", ["api", "worker", "account list"])
@@ -67,8 +70,8 @@ def test_commands_fail_if_a_gateway_cannot_be_imported(
     assert result.status == 1, result
     # The API and worker also log their start, even after a process has reported the error.
     log_lines = {line for line in result.err.splitlines() if line.startswith("{")}
-    [why] = set(result.err.splitlines()) - log_lines
-    assert why == (
+    [error] = set(result.err.splitlines()) - log_lines
+    assert error == (
         "payintent: the gateway acme (acme_nowhere:Acme in acme-pay 2.1) cannot be used: "
         "ModuleNotFoundError: No module named 'acme_nowhere'"
     )

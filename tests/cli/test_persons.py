@@ -148,9 +148,9 @@ def test_accounts_with_an_open_circuit_are_listed(
     terminal.bootstrap()
     assert terminal.run("provider", "health", "--json").json == []
     in_world(_open_circuit)
-    [down] = terminal.run("provider", "health", "--json").json
-    assert (down["provider"], down["channel"], down["trips"]) == ("fake", "refunds", 1)
-    assert down["since"] < down["until"]
+    [circuit] = terminal.run("provider", "health", "--json").json
+    assert (circuit["provider"], circuit["channel"], circuit["trips"]) == ("fake", "refunds", 1)
+    assert circuit["since"] < circuit["until"]
     assert "fake" in terminal.run("provider", "health").out
 
 
@@ -161,14 +161,14 @@ def test_merchant_show_reports_whether_refunds_are_automatic(
     create = ("merchant", "create", "--name", "X", "--why", "a test", "--json")
     ada, _ = Terminal(outside, patch).bootstrap()
 
-    def create_in(where: Settings, *more: str) -> int:
-        terminal = Terminal(where, patch)
+    def create_merchant(chosen_settings: Settings, *more: str) -> int:
+        terminal = Terminal(chosen_settings, patch)
         terminal.become(ada)
         return terminal.run(*create, *more).json["id"]
 
     merchant_ids = [
-        create_in(where, *more)
-        for where, more in (
+        create_merchant(chosen, *more)
+        for chosen, more in (
             (settings, ()),
             (outside, ()),
             (settings, ("--no-auto-refund",)),

@@ -82,10 +82,10 @@ async def _start_process(settings: Settings, *words: str, **more: str) -> AsyncI
 async def test_a_process_logs_its_version_and_setting_names_but_no_values(
     settings: Settings,
 ) -> None:
-    nobody = f"postgresql://nobody:{_SECRET}@127.0.0.1:{free_port()}/payintent"
+    unreachable_url = f"postgresql://nobody:{_SECRET}@127.0.0.1:{free_port()}/payintent"
     port = free_port()
     more = {
-        "DATABASE_URL": nobody,
+        "DATABASE_URL": unreachable_url,
         "PAYINTENT_EDGE_SECRET": _SECRET,
         "PAYINTENT_WEBHOK_POLL_S": "1",
     }
@@ -93,7 +93,7 @@ async def test_a_process_logs_its_version_and_setting_names_but_no_values(
         first, warnings = await api.line(), await api.event("settings_doubtful")
         for why in find_interpreter_warnings():
             assert (await api.event("interpreter_doubtful"))["why"] == [why]
-        away = await api.event("database_away")
+        database_event = await api.event("database_away")
     started = json.loads(first)
     assert (started["event"], started["process"]) == ("starting", "api")
     assert (started["version"], started["port"]) == (VERSION, port)
@@ -105,8 +105,8 @@ async def test_a_process_logs_its_version_and_setting_names_but_no_values(
     ]
     suggestion = "PAYINTENT_WEBHOK_POLL_S is not a setting; did you mean PAYINTENT_WEBHOOK_POLL_S?"
     assert warnings["why"] == [suggestion]
-    assert away["why"] == "the database cannot be reached: connection refused"
-    assert _SECRET not in first + str(warnings) + str(away)
+    assert database_event["why"] == "the database cannot be reached: connection refused"
+    assert _SECRET not in first + str(warnings) + str(database_event)
 
 
 @pytest.mark.parametrize(
@@ -115,10 +115,10 @@ async def test_a_process_logs_its_version_and_setting_names_but_no_values(
 async def test_a_service_can_be_stopped_while_it_waits_for_its_database(
     settings: Settings, process: str, port: str, lines: int
 ) -> None:
-    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    unreachable_url = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
     words = [process, port, str(free_port())]
     words += ["--operator-port", str(free_port())] if process == "api" else []
-    async with _start_process(settings, *words, DATABASE_URL=nobody) as waiting:
+    async with _start_process(settings, *words, DATABASE_URL=unreachable_url) as waiting:
         waited = [(await waiting.event("database_away"))["waited_s"] for _ in range(lines)]
         assert all(later - earlier >= 5 for earlier, later in pairwise(waited))
         waiting.running.terminate()
@@ -129,23 +129,23 @@ async def test_a_service_can_be_stopped_while_it_waits_for_its_database(
 async def test_a_reload_without_a_supervisor_fails_without_stopping_the_process(
     settings: Settings, process: str, port: str
 ) -> None:
-    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    unreachable_url = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
     words = [process, "--processes", "1", port, str(free_port())]
-    async with _start_process(settings, *words, DATABASE_URL=nobody) as alone:
-        await alone.event("database_away")
-        alone.running.send_signal(signal.SIGHUP)
-        refused = await alone.event("roll_failed")
+    async with _start_process(settings, *words, DATABASE_URL=unreachable_url) as running_process:
+        await running_process.event("database_away")
+        running_process.running.send_signal(signal.SIGHUP)
+        refused = await running_process.event("roll_failed")
         assert "restart the process" in refused["why"]
-        alone.running.terminate()
-        assert await alone.end() == (0, [])
+        running_process.running.terminate()
+        assert await running_process.end() == (0, [])
 
 
 async def test_a_worker_serves_metrics_on_the_configured_address(
     settings: Settings,
 ) -> None:
-    nobody = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
-    place = ("--metrics-host", "127.0.0.2", "--metrics-port", str(port := free_port()))
-    async with _start_process(settings, "worker", *place, DATABASE_URL=nobody) as worker:
+    unreachable_url = f"postgresql://nobody@127.0.0.1:{free_port()}/payintent"
+    options = ("--metrics-host", "127.0.0.2", "--metrics-port", str(port := free_port()))
+    async with _start_process(settings, "worker", *options, DATABASE_URL=unreachable_url) as worker:
         await worker.event("database_away")
         async with aiohttp.ClientSession() as client:
             assert await _status(client, f"http://127.0.0.2:{port}/metrics") == 200
@@ -207,8 +207,8 @@ async def test_a_command_waits_for_the_database_and_then_reports_the_error(
     settings: Settings,
 ) -> None:
     hosts = f"127.0.0.1:{free_port()}"
-    nobody = f"postgresql://nobody@{hosts}/payintent"
-    async with _start_process(settings, "migrate", DATABASE_URL=nobody) as ended:
+    unreachable_url = f"postgresql://nobody@{hosts}/payintent"
+    async with _start_process(settings, "migrate", DATABASE_URL=unreachable_url) as ended:
         status, lines = await ended.end()
     assert (status, lines) == (
         1,

@@ -142,9 +142,9 @@ def test_payouts_are_only_listed_until_they_are_applied(terminal: Terminal, tmp_
 def test_an_invalid_file_or_option_results_in_status_2_without_output(
     terminal: Terminal, settings: Settings, tmp_path: Path
 ) -> None:
-    bad = _reconcile(terminal, _write(tmp_path, "x", "y"), "--apply")
-    assert (bad.status, bad.out) == (2, "")
-    assert bad.err.splitlines() == [
+    invalid = _reconcile(terminal, _write(tmp_path, "x", "y"), "--apply")
+    assert (invalid.status, invalid.out) == (2, "")
+    assert invalid.err.splitlines() == [
         f"payintent: line {number}: the line has 1 columns, not 6" for number in (2, 3)
     ]
     refused = _reconcile(terminal, _write(tmp_path), "--account", "99")

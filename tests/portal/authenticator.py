@@ -65,11 +65,11 @@ class SecurityKey:
         return json.dumps(fields | {"crossOrigin": False} | changes).encode()
 
     def _answer(self, response: dict[str, str]) -> str:
-        own = b64(self.credential_id)
+        credential_id = b64(self.credential_id)
         return json.dumps(
             {
-                "id": own,
-                "rawId": own,
+                "id": credential_id,
+                "rawId": credential_id,
                 "type": "public-key",
                 "response": response,
                 "clientExtensionResults": {},

@@ -109,8 +109,8 @@ async def test_calls_are_dropped_while_the_database_is_unreachable(any_settings:
     before = REGISTRY.get_sample_value(_DROPPED) or 0
     log = CallLog()
     log.record(_scope(1), 200, b"x", time.monotonic())
-    nowhere = {"database_url": f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"}
-    database = Database(any_settings.model_copy(update=nowhere))
+    update = {"database_url": f"postgresql://nobody@127.0.0.1:{free_port()}/nothing"}
+    database = Database(any_settings.model_copy(update=update))
     await CallLogWriter(log, database).flush()
     await database.close()
     assert REGISTRY.get_sample_value(_DROPPED) == before + 1
@@ -132,6 +132,6 @@ async def test_calls_are_deleted_in_batches_after_seven_days(
 
 
 def test_the_call_log_can_be_disabled_by_its_setting(any_settings: Settings) -> None:
-    off = build_app(any_settings.model_copy(update={"api_calls_days": 0}))
-    assert off._record_call is None
+    app = build_app(any_settings.model_copy(update={"api_calls_days": 0}))
+    assert app._record_call is None
     assert build_app(any_settings)._record_call is not None

@@ -32,7 +32,7 @@ class TestThrottling:
     async def test_failed_sign_ins_throttle_their_address_without_ending_sessions(
         self, api: Api, method: str, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        inside = await member(api)
+        signed_in = await member(api)
         stranger = Person(api)
         address = "/merchant/link/" + "A" * 43 if method == "link" else SIGN_IN
         token = form_token(await stranger.get(address))
@@ -40,11 +40,11 @@ class TestThrottling:
         assert {answer.status for answer in answers} == {403, 429}
         refused = next(answer for answer in answers if answer.status == 429)
         assert int(refused.headers["Retry-After"]) > 0
-        logged = capsys.readouterr().out
-        assert "authentication_failed" in logged
-        assert "authentication_slowed" in logged
-        assert "holder=member" in logged
-        assert (await inside.get("/merchant/payments")).status == 200
+        output = capsys.readouterr().out
+        assert "authentication_failed" in output
+        assert "authentication_slowed" in output
+        assert "holder=member" in output
+        assert (await signed_in.get("/merchant/payments")).status == 200
         assert (await member(api)).is_signed_in  # an unused link still works
 
 

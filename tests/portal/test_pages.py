@@ -398,16 +398,16 @@ async def test_pages_cannot_be_cached_or_framed(api: Api, finance: Person) -> No
 
 
 async def test_user_supplied_text_is_escaped(api: Api, finance: Person) -> None:
-    evil = "<script>alert(1)</script>"
-    created = await api.create(payer_uid=evil, metadata={"order_id": evil})
+    markup = "<script>alert(1)</script>"
+    created = await api.create(payer_uid=markup, metadata={"order_id": markup})
     for path in (
         "/merchant/payments",
-        f"/merchant/payments?q={quote(evil)}",
+        f"/merchant/payments?q={quote(markup)}",
         f"/merchant/payments/{created.json['id']}",
     ):
         page = (await finance.get(path)).body.decode()
         assert "&lt;script&gt;alert(1)" in page
-        assert evil not in page
+        assert markup not in page
 
 
 async def test_pages_do_not_expose_the_live_callback_url(api: Api, developer: Person) -> None:

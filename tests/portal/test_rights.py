@@ -174,9 +174,8 @@ async def test_actions_that_a_role_does_not_allow_are_hidden_and_refused(
     token = await person.token()
     pages = "".join(
         [
-            (await person.get(shop.path(route))).body.decode(
-                errors="replace"
-            )  # a route returns a PDF
+            # Replace errors, because a route returns a PDF.
+            (await person.get(shop.path(route))).body.decode(errors="replace")
             for (method, route), right in OWN.items()
             if method == "GET" and (right is None or right in RIGHTS[role])
         ]

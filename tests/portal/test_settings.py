@@ -341,9 +341,8 @@ async def test_finance_and_other_merchants_cannot_change_the_test_side(
         answer = await spy.post(
             f"/merchant/{path}", **(fields | keys | {"merchant_id": str(api.world.merchant_id)})
         )
-        assert answer.status in {303, 409}, (
-            path
-        )  # if the spy sends our ids, at most the spy's own settings are saved
+        # If the spy sends our ids, at most the spy's own settings are saved.
+        assert answer.status in {303, 409}, path
     assert await _read_test_state(api) == ours
 
 
