@@ -359,7 +359,7 @@ def test_encoding_a_large_picture_needs_little_memory(
     ],
     ids=str,
 )
-def test_only_complete_png_jpeg_and_webp_pictures_are_accepted(content: bytes) -> None:
+def test_incomplete_pictures_and_unsupported_formats_are_rejected(content: bytes) -> None:
     with pytest.raises(PictureUnavailableError, match="not a valid PNG"):
         encode_picture(content)
 

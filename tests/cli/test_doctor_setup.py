@@ -129,7 +129,7 @@ async def test_accounts_whose_gateway_is_not_installed_are_reported(
     assert await check_setup(context) == [SetupFinding("accounts", False, text)]
 
 
-async def test_unbound_credentials_are_reported_until_keyring_rotate_is_run(
+async def test_unbound_credentials_are_reported_and_wrongly_bound_credentials_fail(
     world: World, context: OperationContext
 ) -> None:
     context = replace(context, settings=world.service.settings)

@@ -216,7 +216,7 @@ def test_the_old_key_can_be_removed_after_a_rotation(shop: Terminal, settings: S
         )
 
 
-def test_every_group_and_command_has_help(terminal: Terminal) -> None:
+def test_groups_and_commands_have_help(terminal: Terminal) -> None:
     root = terminal.run("--help")
     assert root.status == 0
     assert "--show-completion" in root.out

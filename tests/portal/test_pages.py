@@ -410,8 +410,10 @@ async def test_user_supplied_text_is_escaped(api: Api, finance: Person) -> None:
         assert markup not in page
 
 
-async def test_pages_do_not_expose_the_live_callback_url(api: Api, developer: Person) -> None:
-    """Pages have neither the URL nor a form for it."""
+async def test_pages_except_overview_and_settings_do_not_show_the_callback_url(
+    api: Api, developer: Person
+) -> None:
+    """These pages have neither the URL nor a form for it."""
     operation = SetCallbackUrl(
         merchant_id=api.world.merchant_id, callback_url="https://93.184.216.34/hooks"
     )
