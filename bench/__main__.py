@@ -50,7 +50,7 @@ class Extent:
     """The durations and counts of a run."""
 
     rounds: int
-    known: int  # payments to read
+    payments: int  # payments to read
     warm_s: float
     round_s: float
     callbacks: int
@@ -60,7 +60,7 @@ class Extent:
 
 FULL = Extent(
     rounds=3,
-    known=2_000,
+    payments=2_000,
     warm_s=0.5,
     round_s=5.0,
     callbacks=1_000,
@@ -68,7 +68,7 @@ FULL = Extent(
     pages=500,
 )
 QUICK = Extent(
-    rounds=1, known=100, warm_s=0.05, round_s=0.1, callbacks=20, lists=(1_000, 3_000), pages=10
+    rounds=1, payments=100, warm_s=0.05, round_s=0.1, callbacks=20, lists=(1_000, 3_000), pages=10
 )
 
 
@@ -89,7 +89,7 @@ class Bench:
         self, name: str, ours: Callable[[], Load], pgbench: Callable[[int], float] | None = None
     ) -> report.Operation:
         """Measure the service and its yardsticks alternately, under the same machine conditions."""
-        done: list[report.Round] = []
+        measured: list[report.Round] = []
         for number in range(self.extent.rounds):
             load, empty = ours(), self._load_empty_app()
             one = report.Round(
@@ -106,8 +106,8 @@ class Bench:
                 f"{one.load_cpu_us:.0f} us); empty application {one.empty_per_s:,.0f}/s, "
                 f"{one.empty_cpu_us:.0f} us{raw}"
             )
-            done.append(one)
-        return report.operation(done)
+            measured.append(one)
+        return report.operation(measured)
 
     def create(self, api_pid: int) -> report.Operation:
         """Create payments, each with its own idempotency key."""
@@ -116,10 +116,10 @@ class Bench:
             "idempotency-key": KEY.decode(),
             "content-type": "application/json",
         }
-        asked = request("POST", "/v1/payments", headers, CREATE_BODY.encode())
+        create_request = request("POST", "/v1/payments", headers, CREATE_BODY.encode())
 
         def ours() -> Load:
-            load = self._load(api_pid, asked, 201, [])
+            load = self._load(api_pid, create_request, 201, [])
             if load.distinct != load.total:
                 raise RuntimeError(f"{load.total} requests created {load.distinct} payments")
             return load
@@ -133,14 +133,15 @@ class Bench:
 
     def get(self, api_pid: int) -> report.Operation:
         """Read random payments."""
-        known = [
-            ids.format_id(ids.PAYMENT, raw.known_id(number)) for number in range(self.extent.known)
+        payment_ids = [
+            ids.format_id(ids.PAYMENT, raw.known_id(number))
+            for number in range(self.extent.payments)
         ]
-        asked = request("GET", f"/v1/payments/{ID.decode()}", self._authorization())
+        get_request = request("GET", f"/v1/payments/{ID.decode()}", self._authorization())
         return self.rounds(
             "get",
-            lambda: self._load(api_pid, asked, 200, known),
-            lambda _: self._pgbench(asyncio.run(raw.read_script(self.extent.known))),
+            lambda: self._load(api_pid, get_request, 200, payment_ids),
+            lambda _: self._pgbench(asyncio.run(raw.read_script(self.extent.payments))),
         )
 
     def catalog(self, api_pid: int) -> report.Operation:
@@ -149,14 +150,16 @@ class Bench:
         asking = urllib.request.Request(url, headers=self._authorization())
         with urllib.request.urlopen(asking) as answer:  # noqa: S310
             tag = answer.headers["ETag"]
-        known = request("GET", "/v1/catalog", self._authorization() | {"if-none-match": tag})
-        return self.rounds("catalog", lambda: self._load(api_pid, known, 304, []))
+        catalog_request = request(
+            "GET", "/v1/catalog", self._authorization() | {"if-none-match": tag}
+        )
+        return self.rounds("catalog", lambda: self._load(api_pid, catalog_request, 304, []))
 
     def quotes(self, api_pid: int) -> report.Operation:
         """Request the quotes of random checkouts."""
-        asked = request("GET", f"/v1/checkout/{ID.decode()}/quotes", {})
-        checkouts = [_known_checkout(number) for number in range(self.extent.known)]
-        return self.rounds("quotes", lambda: self._load(api_pid, asked, 200, checkouts))
+        quotes_request = request("GET", f"/v1/checkout/{ID.decode()}/quotes", {})
+        checkouts = [_known_checkout(number) for number in range(self.extent.payments)]
+        return self.rounds("quotes", lambda: self._load(api_pid, quotes_request, 200, checkouts))
 
     def lists(self) -> list[report.Listing]:
         """Request pages of a short and a long list."""
@@ -169,14 +172,14 @@ class Bench:
 
     async def _callbacks(self) -> report.Callbacks:
         pending = await callbacks.prepare(self.installation, self.extent.callbacks)
-        found = await callbacks.measure(self.installation, pending, CALLBACKS_PER_S)
+        latencies = await callbacks.measure(self.installation, pending, CALLBACKS_PER_S)
         return report.Callbacks(
             per_s=CALLBACKS_PER_S,
             count=len(pending),
-            answered_p50_ms=report.percentile_ms(found.answered_s, 50),
-            answered_p99_ms=report.percentile_ms(found.answered_s, 99),
-            webhook_p50_ms=report.percentile_ms(found.webhook_s, 50),
-            webhook_p99_ms=report.percentile_ms(found.webhook_s, 99),
+            answered_p50_ms=report.percentile_ms(latencies.answered_s, 50),
+            answered_p99_ms=report.percentile_ms(latencies.answered_s, 99),
+            webhook_p50_ms=report.percentile_ms(latencies.webhook_s, 50),
+            webhook_p99_ms=report.percentile_ms(latencies.webhook_s, 99),
         )
 
     def _pgbench(self, script: raw.Script) -> float:
@@ -185,36 +188,40 @@ class Bench:
     def _authorization(self) -> dict[str, str]:
         return {"authorization": f"Bearer {self.installation.api_key}"}
 
-    def _load(self, api_pid: int, asked: bytes, status: int, known: list[str]) -> Load:
-        return self._run_load(self.installation.world.ports.api, api_pid, asked, status, known)
+    def _load(self, api_pid: int, request_bytes: bytes, status: int, item_ids: list[str]) -> Load:
+        return self._run_load(
+            self.installation.world.ports.api, api_pid, request_bytes, status, item_ids
+        )
 
     def _load_empty_app(self) -> Load:
         """Request an application that does nothing, to measure the cost of the server alone."""
         with self.installation.empty_app() as empty:
             return self._run_load(empty.port, empty.pid, request("GET", "/", {}), 200, [])
 
-    def _run_load(self, port: int, pid: int, asked: bytes, status: int, known: list[str]) -> Load:
+    def _run_load(
+        self, port: int, pid: int, request_bytes: bytes, status: int, item_ids: list[str]
+    ) -> Load:
         plan = Plan(
             port=port,
             pid=pid,
             clients=CLIENTS,
             warm_s=self.extent.warm_s,
             measured_s=self.extent.round_s,
-            request=asked,
+            request=request_bytes,
             status=status,
-            ids=known,
+            ids=item_ids,
         )
         return run_load(plan)
 
     async def seed(self) -> None:
         """Write the payments to read, with ids that pgbench can compute."""
-        kept = self.installation.world.kept
+        stored_settings = self.installation.world.kept
         database = Database(
             Settings.model_validate(
                 {
                     "database_url": self.url,
-                    "pepper": kept["pepper"],
-                    "keyring": kept["keyring"],
+                    "pepper": stored_settings["pepper"],
+                    "keyring": stored_settings["keyring"],
                     "database_connections_max": _SEEDED_AT_ONCE,
                 }
             )
@@ -230,7 +237,7 @@ class Bench:
                 )
                 await new_payments.create(database, new)
 
-        await asyncio.gather(*(one(number) for number in range(self.extent.known)))
+        await asyncio.gather(*(one(number) for number in range(self.extent.payments)))
         await database.close()
 
 
@@ -244,7 +251,7 @@ def measure(bench: Bench) -> report.Report:
         catalog = bench.catalog(api_pid)
         with bench.installation.gateway(), bench.installation.worker():
             paid = bench.callbacks()
-        listed = bench.lists()
+        list_figures = bench.lists()
     return report.Report(
         machine=report.machine(asyncio.run(_version(bench.url))),
         clients=CLIENTS,
@@ -253,7 +260,7 @@ def measure(bench: Bench) -> report.Report:
         get=get,
         quotes=quotes,
         catalog=catalog,
-        lists=listed,
+        lists=list_figures,
         callbacks=paid,
     )
 
@@ -270,12 +277,12 @@ def main() -> None:
     var_dir.mkdir(parents=True, exist_ok=True)
     servers = own_servers(var_dir)
     if extent is FULL:
-        found, reached = _show_all(extent, console, servers)
+        results, reached = _show_all(extent, console, servers)
     else:
         with servers("all") as server:
-            found, reached = _show_all(extent, console, own_databases(server))
+            results, reached = _show_all(extent, console, own_databases(server))
     goals.show(reached, console)
-    report.keep(found, var_dir / "bench.json")
+    report.keep(results, var_dir / "bench.json")
     (var_dir / "bench.html").write_text(goals.write_page(reached, console.export_text()))
     console.print(f"written to {var_dir / 'bench.json'} and {var_dir / 'bench.html'}")
 
@@ -293,17 +300,17 @@ def _show_all(
             extent=extent,
             console=console,
         )
-        found = measure(bench)
-    report.show(found, console)
+        results = measure(bench)
+    report.show(results, console)
     gas.show(console)
     quick = extent is QUICK
     watched = chain.show(console, places, quick=quick)
     rates = work_rates.show(console, places, quick=quick)
     if not quick:
         costs = cost.measure(places, quick=False) + [r for r in rates if r.name in cost.LAST_STEPS]
-        cost.show(console, costs, found.machine.cores)
+        cost.show(console, costs, results.machine.cores)
     limits = delivery_limits.show(console, places, quick=quick)
-    return found, goals.list_goals(found, watched, rates, limits)
+    return results, goals.list_goals(results, watched, rates, limits)
 
 
 def _create_request(merchant_id: int) -> CreatePaymentRequest:

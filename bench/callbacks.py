@@ -76,9 +76,9 @@ class Latencies:
 class _Receiver(asyncio.Protocol):
     """The shop. It records when the first byte of each payment's first webhook arrived."""
 
-    def __init__(self, first_byte: dict[str, float], done: Callable[[], None]) -> None:
+    def __init__(self, first_byte: dict[str, float], on_answer: Callable[[], None]) -> None:
         self._first_byte = first_byte
-        self._done = done
+        self._on_answer = on_answer
         self._buffer = b""
         self._began = 0.0
 
@@ -92,12 +92,12 @@ class _Receiver(asyncio.Protocol):
         start = body_start(self._buffer)
         if not start:
             return
-        named = _PAYMENT_ID.search(self._buffer, start)
+        match = _PAYMENT_ID.search(self._buffer, start)
         self._buffer = b""
-        if named:
-            self._first_byte.setdefault(named[0].decode(), self._began)
+        if match:
+            self._first_byte.setdefault(match[0].decode(), self._began)
         self._transport.write(_RECEIVED)
-        self._done()
+        self._on_answer()
 
 
 class _Caller(asyncio.Protocol):
@@ -155,8 +155,8 @@ async def prepare_copies(
         _, selected = await _select(installation, http)
     first = ids.parse_id(ids.SESSION, selected["session"]["id"])
     id_generator = IdGenerator()
-    made = [(id_generator.new_id(), id_generator.new_id()) for _ in range(count)]
-    columns = [list(column) for column in zip(*made, strict=True)]
+    id_pairs = [(id_generator.new_id(), id_generator.new_id()) for _ in range(count)]
+    columns = [list(column) for column in zip(*id_pairs, strict=True)]
     for statement in _COPIES:
         await database.execute(statement, first, *columns)
     return [
@@ -167,7 +167,7 @@ async def prepare_copies(
                 selected | {"session": {"id": ids.format_id(ids.SESSION, session_id)}},
             ),
         )
-        for session_id, payment_id in made
+        for session_id, payment_id in id_pairs
     ]
 
 
@@ -202,28 +202,28 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
         idle.put_nowait(caller)
 
     async def call(one: Pending) -> tuple[str, float, float]:
-        sent = time.perf_counter()
+        sent_s = time.perf_counter()
         caller = (
             await idle.get()
         )  # the wait for a caller is measured, because real callbacks do not wait for us
         answered = await caller.call(one.callback)
         idle.put_nowait(caller)
-        return one.payment_id, sent, answered
+        return one.payment_id, sent_s, answered
 
     start = loop.time()
     calls: list[asyncio.Task[tuple[str, float, float]]] = []
     for number, one in enumerate(pending):
         await asyncio.sleep(start + number / per_s - loop.time())
         calls.append(loop.create_task(call(one)))
-    done = await asyncio.gather(*calls)
+    timings = await asyncio.gather(*calls)
     async with asyncio.timeout(_ARRIVE_WAIT_S):
         await arrived.wait()
     for caller in callers:
         caller.close()
     shop.close()
     return Latencies(
-        [answered - sent for _, sent, answered in done],
-        [first_byte[payment_id] - sent for payment_id, sent, _ in done],
+        [answered_s - sent_s for _, sent_s, answered_s in timings],
+        [first_byte[payment_id] - sent_s for payment_id, sent_s, _ in timings],
     )
 
 
@@ -240,8 +240,8 @@ async def _select(
     checkout = f"{base}/checkout/{payment['checkout_id']}/quotes"
     async with http.get(checkout) as answer:
         [card, *_] = (await answer.json())["quotes"]
-    chosen = {"payment_method_id": card["payment_method_id"]}
-    return payment["id"], await _post(http, checkout, chosen, {})
+    selection = {"payment_method_id": card["payment_method_id"]}
+    return payment["id"], await _post(http, checkout, selection, {})
 
 
 async def _connect(installation: Installation) -> _Caller:
@@ -277,13 +277,17 @@ def _callback(installation: Installation, selected: dict[str, Any]) -> bytes:
     event_id, timestamp = f"evt_{secrets.token_hex(12)}", str(int(time.time()))
     event = {"id": event_id, "type": "session.paid", "session": session}
     body = json.dumps(event, separators=(",", ":")).encode()
-    kept = installation.world.kept
+    stored_settings = installation.world.kept
     content = f"{event_id}.{timestamp}.".encode() + body
-    signature = hmac.new(kept["simulator"]["signing_secret"].encode(), content, hashlib.sha256)
+    signature = hmac.new(
+        stored_settings["simulator"]["signing_secret"].encode(), content, hashlib.sha256
+    )
     headers = {
         "content-type": "application/json",
         "sim-id": event_id,
         "sim-timestamp": timestamp,
         "sim-signature": f"v1={signature.hexdigest()}",
     }
-    return request("POST", f"/v1/callbacks/simulator/{kept['account_id']}", headers, body)
+    return request(
+        "POST", f"/v1/callbacks/simulator/{stored_settings['account_id']}", headers, body
+    )

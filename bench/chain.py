@@ -269,30 +269,30 @@ def measure(places: Places, payments: int, blocks: int, *, are_deposits: bool = 
                 payments=payments + _SOME,
                 blocks=blocks,
             )
-            done = subprocess.run(
+            result = subprocess.run(
                 [sys.executable, "-m", "bench.chain", "--watch"],
                 input=msgspec.json.encode(task),
                 stdout=subprocess.PIPE,
                 check=True,
             )
-        return msgspec.json.decode(done.stdout, type=Found)
+        return msgspec.json.decode(result.stdout, type=Found)
 
 
 def show(console: Console, places: Places, *, quick: bool = False) -> Found:
     """Measure, and print the results."""
-    found = measure(places, *(QUICK if quick else FULL))
-    table = Table(title=f"the watcher: {found.payments:,} finalized payments, two endpoints")
+    figures = measure(places, *(QUICK if quick else FULL))
+    table = Table(title=f"the watcher: {figures.payments:,} finalized payments, two endpoints")
     table.add_column("")
     table.add_column("", justify="right")
     for name, figure in (
-        ("proven, matched, PAID and stored", f"{found.per_s:,.0f}/s"),
-        ("CPU of the watching process, each", f"{found.cpu_s / found.payments * 1e6:.0f} us"),
-        (f"catch-up after {found.blocks:,} blocks", f"{found.catch_up_s * 1000:,.0f} ms"),
-        ("memory of the watching process", f"{found.memory_mb:,.0f} MB"),
+        ("proven, matched, PAID and stored", f"{figures.per_s:,.0f}/s"),
+        ("CPU of the watching process, each", f"{figures.cpu_s / figures.payments * 1e6:.0f} us"),
+        (f"catch-up after {figures.blocks:,} blocks", f"{figures.catch_up_s * 1000:,.0f} ms"),
+        ("memory of the watching process", f"{figures.memory_mb:,.0f} MB"),
     ):
         table.add_row(name, figure)
     console.print(table)
-    return found
+    return figures
 
 
 def _hex(data: bytes) -> str:
@@ -306,15 +306,15 @@ def main() -> None:
     parser.add_argument(
         "--quick", action="store_true", help="a short smoke test; its figures are meaningless"
     )
-    given = parser.parse_args()
-    if given.watch:
+    options = parser.parse_args()
+    if options.watch:
         task = msgspec.json.decode(sys.stdin.buffer.read(), type=_Task)
         sys.stdout.buffer.write(msgspec.json.encode(uvloop.run(watch(task))))
         return
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     console = Console(width=100)
-    show(console, own_servers(var_dir), quick=given.quick)
+    show(console, own_servers(var_dir), quick=options.quick)
     print_machine(console)
 
 

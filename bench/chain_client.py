@@ -35,10 +35,10 @@ def show(console: Console) -> None:
 def _seconds(text: bytes, count: int) -> float:
     started = time.process_time()
     logs, _ = read_logs(text, frozenset({CONTRACT}), 0, count)
-    taken = time.process_time() - started
+    seconds = time.process_time() - started
     if len(logs) != count:
         raise RuntimeError(f"{len(logs)} of {count} logs were read")
-    return taken
+    return seconds
 
 
 def _log(number: int) -> dict[str, object]:

@@ -89,8 +89,8 @@ class _Shop:
             self.cards[payment["id"]] = card["payment_method_id"]
 
     async def _select(self, payment: dict[str, Any]) -> None:
-        chosen = {"payment_method_id": self.cards[payment["id"]]}
-        async with self.http.post(self._quotes_url(payment), json=chosen) as answer:
+        selection = {"payment_method_id": self.cards[payment["id"]]}
+        async with self.http.post(self._quotes_url(payment), json=selection) as answer:
             assert answer.status in {200, 201}, await answer.text()
             await answer.read()
 

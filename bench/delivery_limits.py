@@ -174,9 +174,9 @@ class _Bench:
         [merchant_id] = await self.merchants(1)
         with self.installation.api() as pid, self.installation.worker():
             before = self._creates(pid)
-            made = f"WITH made AS ({payments_statement('1 day')}) SELECT count(*) FROM made"  # noqa: S608
+            statement = f"WITH made AS ({payments_statement('1 day')}) SELECT count(*) FROM made"  # noqa: S608
             await self.database.fetch(
-                made, merchant_id, self.extent.backlog, "backlog", timeout=3_600
+                statement, merchant_id, self.extent.backlog, "backlog", timeout=3_600
             )
             await self.database.execute(_BACKLOG, merchant_id, EVENT_BODY, timeout=3_600)
             await self.database.execute("VACUUM ANALYZE")
@@ -199,14 +199,14 @@ class _Bench:
                 for _ in range(self.extent.rounds)
             )
 
-    def _rate(self, port: int, pid: int, asked: bytes, status: int) -> float:
+    def _rate(self, port: int, pid: int, request_bytes: bytes, status: int) -> float:
         plan = Plan(
             port=port,
             pid=pid,
             clients=_CLIENTS,
             warm_s=self.extent.round_s / 4,
             measured_s=self.extent.round_s,
-            request=asked,
+            request=request_bytes,
             status=status,
             ids=[],
         )
@@ -259,10 +259,10 @@ class _Bench:
         service = await open_installed_service(self.installation.world)
         operation = CreateMerchant(name="bench", callback_url="http://127.0.0.1:9/refused")
         try:
-            made = [await service.run_operation(operation, _ACTOR) for _ in range(count)]
+            new_merchants = [await service.run_operation(operation, _ACTOR) for _ in range(count)]
         finally:
             await service.close()
-        return [new.merchant.id for new in made]
+        return [new.merchant.id for new in new_merchants]
 
     async def _payments(self, merchant_id: int, count: int) -> list[str]:
         series = f"{merchant_id}/{random.random()}"
@@ -276,10 +276,10 @@ class _Bench:
                 await asyncio.sleep(_TICK_S)
 
 
-async def _until(done: Callable[[], bool], patience_s: float) -> None:
-    """Wait until `done` returns True, but for at most `patience_s`."""
+async def _until(condition: Callable[[], bool], patience_s: float) -> None:
+    """Wait until `condition` returns True, but for at most `patience_s`."""
     until = perf_counter() + patience_s
-    while not done() and perf_counter() < until:
+    while not condition() and perf_counter() < until:
         await asyncio.sleep(_TICK_S)
 
 

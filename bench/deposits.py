@@ -21,21 +21,23 @@ QUICK = (200, 100)
 
 def table(contract: chain.Found, deposits: chain.Found) -> Table:
     """Return a table of both measurements and their ratios."""
-    shown = Table(title=f"{deposits.payments:,} deposits, two endpoints; goal: {GOAL:.0f} times")
-    shown.add_column("", no_wrap=True)
+    rendered = Table(title=f"{deposits.payments:,} deposits, two endpoints; goal: {GOAL:.0f} times")
+    rendered.add_column("", no_wrap=True)
     for name in ("contract", "deposits", "ratio"):
-        shown.add_column(name, justify="right")
+        rendered.add_column(name, justify="right")
     for name, figures in (
         ("CPU of the watching process, each", [item.cpu_s for item in (contract, deposits)]),
         ("CPU of PostgreSQL, each", [item.database_cpu_s for item in (contract, deposits)]),
         ("together", [item.cpu_s + item.database_cpu_s for item in (contract, deposits)]),
     ):
         cells = [f"{figure / deposits.payments * 1e6:,.0f} us" for figure in figures]
-        shown.add_row(name, *cells, f"{figures[1] / figures[0]:.2f}")
+        rendered.add_row(name, *cells, f"{figures[1] / figures[0]:.2f}")
     poll_ms = [f"{item.poll_cpu_s * 1e3:,.0f} ms" for item in (contract, deposits)]
-    shown.add_row("poll while all are pending: total CPU", *poll_ms)
-    shown.add_row("poll while all are pending: searches", "", f"{deposits.searches} per endpoint")
-    return shown
+    rendered.add_row("poll while all are pending: total CPU", *poll_ms)
+    rendered.add_row(
+        "poll while all are pending: searches", "", f"{deposits.searches} per endpoint"
+    )
+    return rendered
 
 
 def main() -> None:

@@ -65,15 +65,15 @@ class Place:
     costs: dict[str, list[Cost]] = field(default_factory=lambda: {name: [] for name in OPERATIONS})
 
     async def measure(
-        self, name: str, operation: Callable[[Work], Awaitable[int]], *, kept: bool
+        self, name: str, operation: Callable[[Work], Awaitable[int]], *, is_stored: bool
     ) -> None:
-        """Run an operation several times, and store its average cost if `kept`."""
+        """Run an operation several times, and store its average cost if `is_stored`."""
         pids = [row["pid"] for row in await self.watcher.fetch(PIDS)]
         before, began = cpu_us(pids), time.perf_counter()
         count = await operation(self.work)
         waited = time.perf_counter() - began
         spent = cpu_us(pids) - before
-        if kept:
+        if is_stored:
             self.costs[name].append(Cost(waited / count * 1e6, spent / count))
 
     async def close(self) -> None:
@@ -99,8 +99,8 @@ def _on_core_ns(pid: int) -> int:
 
 
 def _settings(url: str) -> Settings:
-    chosen: dict[str, Any] = {"database_url": url, "pepper": _KEY, "keyring": f"bench:{_KEY}"}
-    return Settings.model_validate(chosen | {"sandbox": True})
+    values: dict[str, Any] = {"database_url": url, "pepper": _KEY, "keyring": f"bench:{_KEY}"}
+    return Settings.model_validate(values | {"sandbox": True})
 
 
 async def _fill(server_url: str, rows: int) -> None:
@@ -157,7 +157,7 @@ async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
         for name, operation in OPERATIONS.items():
             order = random.sample(places, len(places))  # so that no database is always the first
             for place in order:
-                await place.measure(name, operation, kept=number >= _WARM_UP)
+                await place.measure(name, operation, is_stored=number >= _WARM_UP)
     for place in places:
         await place.close()
     return places
@@ -165,17 +165,17 @@ async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
 
 def table(places: Sequence[Place], of: str, title: str) -> Table:
     """Return each operation's medians, and the ratio of the largest to the smallest database."""
-    shown = Table(title=title)
-    shown.add_column("", no_wrap=True)
+    rendered = Table(title=title)
+    rendered.add_column("", no_wrap=True)
     for place in places:
-        shown.add_column(f"{place.rows:,}", justify="right")
-    shown.add_column(f"most / fewest payments, goal {GOAL}", justify="right")
+        rendered.add_column(f"{place.rows:,}", justify="right")
+    rendered.add_column(f"most / fewest payments, goal {GOAL}", justify="right")
     for name in OPERATIONS:
         figures = [place.median(name, of) for place in places]
         ratio = figures[-1] / figures[0]
         missed = "" if ratio <= GOAL else " missed"
-        shown.add_row(name, *(f"{figure:,.0f} us" for figure in figures), f"{ratio:.2f}{missed}")
-    return shown
+        rendered.add_row(name, *(f"{figure:,.0f} us" for figure in figures), f"{ratio:.2f}{missed}")
+    return rendered
 
 
 def measure(var_dir: Path, sizes: Sequence[int], rounds: int, console: Console) -> None:

@@ -71,8 +71,8 @@ class Work:
     recent: list[tuple[int, UUID]]
     any_age: list[tuple[int, UUID]]
     each: int = EACH
-    made: list[Payment] = field(default_factory=list[Payment])
-    seen: list[PaymentSnapshot] = field(default_factory=list[PaymentSnapshot])
+    payments: list[Payment] = field(default_factory=list[Payment])
+    snapshots: list[PaymentSnapshot] = field(default_factory=list[PaymentSnapshot])
     selected: list[SelectedSession] = field(default_factory=list[SelectedSession])
 
     @classmethod
@@ -103,7 +103,7 @@ class Work:
 
     async def create(self) -> int:
         """Create the payments that later steps settle."""
-        self.made = [await self._create(1800) for _ in range(self.each)]
+        self.payments = [await self._create(1800) for _ in range(self.each)]
         return self.each
 
     async def read_recent(self) -> int:
@@ -118,27 +118,29 @@ class Work:
         """List a merchant's latest payments."""
         for _ in range(self.each):
             service = self.service
-            wanted = PaymentFilter(merchant_id=self.merchant_id, limit=_PAGE)
-            found, _ = await list_merchant_payments(service.database, service.read_database, wanted)
-            assert len(found) == _PAGE
+            payment_filter = PaymentFilter(merchant_id=self.merchant_id, limit=_PAGE)
+            page, _ = await list_merchant_payments(
+                service.database, service.read_database, payment_filter
+            )
+            assert len(page) == _PAGE
         return self.each
 
     async def quote(self) -> int:
         """Find payments by their checkout IDs, and quote their methods."""
         service = self.service
         restrictions = await service.policies.get_restrictions()
-        self.seen = []
-        for payment in self.made:
-            seen = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
+        self.snapshots = []
+        for payment in self.payments:
+            snapshot = await service.payment_lookup.find_checkout_payment(payment.checkout_id)
             quote_list = await list_quotes(
                 service.database,
                 service.merchants,
                 service.accounts,
-                seen,
+                snapshot,
                 QuoteQuery(restrictions=restrictions),
             )
             assert quote_list.quotes
-            self.seen.append(seen)
+            self.snapshots.append(snapshot)
         return self.each
 
     async def select(self) -> int:
@@ -147,7 +149,8 @@ class Work:
         selection = QuoteSelection(payment_method_id=self.method_id)
         context = self.service.selection_context
         self.selected = [
-            await select_quote(context, seen, selection, restrictions) for seen in self.seen
+            await select_quote(context, snapshot, selection, restrictions)
+            for snapshot in self.snapshots
         ]
         return self.each
 
@@ -189,18 +192,18 @@ class Work:
             lease_s=60.0,
         )
         assert self.merchant_id in await outbox.list_due_merchants()
-        claimed = await outbox.claim([(self.merchant_id, 2 * self.each)])
-        assert len(claimed) == 2 * self.each, len(claimed)
-        done = [
+        claims = await outbox.claim([(self.merchant_id, 2 * self.each)])
+        assert len(claims) == 2 * self.each, len(claims)
+        attempts = [
             to_record(
                 service.database.id_generator.new_id(),
                 item,
                 AttemptResult(outcome=AttemptOutcome.DELIVERED, status=200, duration_ms=20),
                 next_wait_s=None,
             )
-            for item in claimed
+            for item in claims
         ]
-        await outbox.record(done)
+        await outbox.record(attempts)
         return 2 * self.each
 
     async def _create(self, expires_in_s: int) -> Payment:

@@ -124,8 +124,8 @@ class Meter:
     async def _pay_too_late(self, token: PlannedToken) -> int:
         data = load(GATEWAY).call_data("pay", *_pay(token, 3), 1)
         place = self.deployment.contract_address
-        asked = {"from": self.buyer, "to": place, "data": data, "gas": hex(300_000)}
-        receipt = await self.chain.receipt(await self.chain.ask("eth_sendTransaction", asked))
+        transaction = {"from": self.buyer, "to": place, "data": data, "gas": hex(300_000)}
+        receipt = await self.chain.receipt(await self.chain.ask("eth_sendTransaction", transaction))
         return int(receipt["gasUsed"], 16)
 
     async def _call(self, sender: str, function: str, *arguments: Any, value: int = 0) -> int:

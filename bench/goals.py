@@ -33,25 +33,25 @@ class Goal:
 
     name: str
     measured: float
-    wanted: float
+    target: float
     unit: str  # the unit of both figures
     is_ceiling: bool = False  # the goal is a maximum
 
     @property
     def is_met(self) -> bool:
         """Return whether the figure meets the goal."""
-        return self.measured <= self.wanted if self.is_ceiling else self.measured >= self.wanted
+        return self.measured <= self.target if self.is_ceiling else self.measured >= self.target
 
     @property
     def share(self) -> float:
         """Return the share of the goal that was reached, at most 1."""
         if self.is_met:
             return 1.0
-        return self.wanted / self.measured if self.is_ceiling else self.measured / self.wanted
+        return self.target / self.measured if self.is_ceiling else self.measured / self.target
 
     def write(self, figure: float) -> str:
         """Format a figure of this goal: ratios with decimals, rates without."""
-        return f"{figure:,.2f}{self.unit}" if self.wanted < 1 else f"{figure:,.0f}{self.unit}"
+        return f"{figure:,.2f}{self.unit}" if self.target < 1 else f"{figure:,.0f}{self.unit}"
 
 
 def list_goals(
@@ -91,7 +91,7 @@ def show(goals: Sequence[Goal], console: Console) -> None:
         table.add_column(name, justify="left" if not name else "right")
     for goal in goals:
         verdict = "met" if goal.is_met else "missed"
-        table.add_row(goal.name, goal.write(goal.measured), goal.write(goal.wanted), verdict)
+        table.add_row(goal.name, goal.write(goal.measured), goal.write(goal.target), verdict)
     console.print(table)
 
 
@@ -107,7 +107,7 @@ def write_page(goals: Sequence[Goal], printed: str) -> str:
 
 
 def _row(goal: Goal) -> str:
-    cells = (goal.name, goal.write(goal.measured), goal.write(goal.wanted))
+    cells = (goal.name, goal.write(goal.measured), goal.write(goal.target))
     texts = "".join(f"<td>{html.escape(cell)}" for cell in cells)
     missed = "" if goal.is_met else ' class="missed"'
     width = round(goal.share * _BAR_PX)

@@ -94,14 +94,16 @@ class Installation:
         self, name: str, module: Sequence[str], environment: dict[str, str]
     ) -> Iterator[subprocess.Popen[bytes]]:
         tied = ["setpriv", "--pdeathsig", "TERM", "--"] if shutil.which("setpriv") else []
-        kept = {name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ}
+        inherited = {
+            name: os.environ[name] for name in ("PATH", "HOME", "LANG") if name in os.environ
+        }
         with (self.log_dir / f"{name}.log").open("ab") as log:
             process = subprocess.Popen(
                 [*tied, sys.executable, "-m", *module],
                 stdin=subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,
-                env=kept | environment,
+                env=inherited | environment,
             )
         try:
             yield process

@@ -71,17 +71,17 @@ async def prepare(installation: Installation, sizes: tuple[int, int]) -> list[_M
     service = await open_service(settings)
     connection = await asyncpg.connect(settings.database_url)
     session_id = await connection.fetchval("SELECT id FROM session LIMIT 1")
-    made: list[_Merchant] = []
+    merchants: list[_Merchant] = []
     for rows in sizes:
         new = await service.run_operation(
             CreateMerchant(name=f"with {rows:,}"), Actor("bench", "bench")
         )
         await connection.execute(_INSERT, new.merchant.id, rows, session_id, _FIRST, _APART)
-        made.append(_Merchant(rows, new.api_key))
+        merchants.append(_Merchant(rows, new.api_key))
     await connection.execute("VACUUM (ANALYZE) payment")
     await connection.close()
     await service.close()
-    return made
+    return merchants
 
 
 def measure(installation: Installation, merchants: list[_Merchant], times: int) -> list[Listing]:
@@ -93,17 +93,17 @@ def measure(installation: Installation, merchants: list[_Merchant], times: int) 
 
 
 def _listing(api: socket.socket, name: str, merchants: list[_Merchant], times: int) -> Listing:
-    asked = [
+    requests = [
         _request(merchant, _QUERIES[name].format(cursor=_deep(api, merchant)))
         for merchant in merchants
     ]
     seconds: tuple[list[float], ...] = ([], [])
-    for kept in _kept(times):
-        for one, found in zip(asked, seconds, strict=True):
+    for is_counted in _kept(times):
+        for listing_request, times_s in zip(requests, seconds, strict=True):
             start = time.perf_counter()
-            _ask(api, one)
-            if kept:
-                found.append(time.perf_counter() - start)
+            _ask(api, listing_request)
+            if is_counted:
+                times_s.append(time.perf_counter() - start)
     small, large = seconds
     return Listing(
         name=name,
@@ -133,9 +133,9 @@ def _request(merchant: _Merchant, query: str) -> bytes:
     return request("GET", f"/v1/payments?{query}", authorization)
 
 
-def _ask(api: socket.socket, asked: bytes) -> bytes:
+def _ask(api: socket.socket, request_bytes: bytes) -> bytes:
     """Send a request, and return the body of the response, which must be a full page."""
-    api.sendall(asked)
+    api.sendall(request_bytes)
     data = b""
     while not (start := body_start(data)):
         received = api.recv(_RECEIVED_MAX)

@@ -71,7 +71,7 @@ class _Tally:
     wrong: int = 0
     first_wrong: str = ""
     stopped: bool = False
-    seen: list[bytes] = field(default_factory=list)
+    response_ids: list[bytes] = field(default_factory=list)
 
 
 class _Client(asyncio.Protocol):
@@ -99,7 +99,7 @@ class _Client(asyncio.Protocol):
         begins = data[start : start + _BEGINS]
         tally = self._tally
         tally.total += 1
-        tally.seen.append(begins[_ID_AT : _ID_AT + _ID_CHARS])
+        tally.response_ids.append(begins[_ID_AT : _ID_AT + _ID_CHARS])
         if not data.startswith(self._status) or self._wanted not in begins:
             tally.wrong += 1
             tally.first_wrong = tally.first_wrong or data.decode(errors="replace")
@@ -112,8 +112,8 @@ class _Client(asyncio.Protocol):
             self._tally.first_wrong = self._tally.first_wrong or f"connection lost: {exc}"
 
     def _next(self) -> None:
-        asked, self._wanted = self._ask()
-        self._transport.write(asked)
+        request_bytes, self._wanted = self._ask()
+        self._transport.write(request_bytes)
 
 
 async def run(plan: Plan) -> Load:
@@ -145,7 +145,7 @@ async def run(plan: Plan) -> Load:
         seconds=seconds,
         server_cpu_s=server_cpu_s,
         own_cpu_s=own_cpu_s,
-        distinct=len(set(tally.seen)),
+        distinct=len(set(tally.response_ids)),
         total=tally.total,
         wrong=tally.wrong,
         first_wrong=tally.first_wrong,
@@ -163,13 +163,13 @@ def _server_cpu_s(plan: Plan) -> float:
 
 def run_load(plan: Plan) -> Load:
     """Run a load in a separate process. Raises RuntimeError if a response is wrong."""
-    done = subprocess.run(
+    result = subprocess.run(
         [sys.executable, "-m", "bench.load"],
         input=msgspec.json.encode(plan),
         stdout=subprocess.PIPE,
         check=True,
     )
-    load = msgspec.json.decode(done.stdout, type=Load)
+    load = msgspec.json.decode(result.stdout, type=Load)
     if load.wrong or not load.answers:
         raise RuntimeError(f"{load.wrong} wrong responses, such as:\n{load.first_wrong}")
     return load
@@ -217,8 +217,8 @@ def _reading(plan: Plan) -> Callable[[], tuple[bytes, bytes]]:
     if not plan.ids:
         return lambda: (plan.request, b"")
     before, _, after = plan.request.partition(ID)
-    known = [item.encode() for item in plan.ids]
-    built = [(before + item + after, item) for item in known]
+    ids = [item.encode() for item in plan.ids]
+    built = [(before + item + after, item) for item in ids]
     return lambda: random.choice(built)
 
 

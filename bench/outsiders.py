@@ -100,19 +100,23 @@ class Bench:
     def base(self) -> str:
         return f"http://127.0.0.1:{self.installation.world.ports.api}"
 
-    async def measure(self, known: list[str], hangs: bool, seconds: float, number: int) -> Round:
+    async def measure(
+        self, checkout_ids: list[str], hangs: bool, seconds: float, number: int
+    ) -> Round:
         """Run a round. Except for the known checkouts, everything that it requests is new."""
         selected = await self._create(round(SELECTIONS_PER_S * self.share * seconds))
         pictures = await self._pictures(number)
         self.outsider.hangs = hangs
-        done = Round(hangs)
+        result = Round(hangs)
         await asyncio.gather(
-            _at_rate(OTHERS_PER_S * self.share, seconds, lambda n: self._read(done, known, n)),
             _at_rate(
-                SELECTIONS_PER_S * self.share, seconds, lambda n: self._select(done, selected[n])
+                OTHERS_PER_S * self.share, seconds, lambda n: self._read(result, checkout_ids, n)
             ),
             _at_rate(
-                PICTURES_PER_S * self.share, seconds, lambda n: self._picture(done, pictures, n)
+                SELECTIONS_PER_S * self.share, seconds, lambda n: self._select(result, selected[n])
+            ),
+            _at_rate(
+                PICTURES_PER_S * self.share, seconds, lambda n: self._picture(result, pictures, n)
             ),
         )
         self.outsider.hangs = False
@@ -121,7 +125,7 @@ class Bench:
         await self.database.execute(
             "DELETE FROM gateway_outage"
         )  # caused by the dropped connections
-        return done
+        return result
 
     async def create_known(self) -> list[str]:
         """Create the other buyers' payments."""
@@ -154,33 +158,33 @@ class Bench:
             paths.append("/c/static/pictures/" + page.split("/c/static/pictures/")[1].split('"')[0])
         return paths
 
-    async def _read(self, done: Round, known: list[str], number: int) -> None:
-        path = f"/v1/checkout/{known[number % len(known)]}{'/quotes' * (number % 2)}"
+    async def _read(self, result: Round, checkout_ids: list[str], number: int) -> None:
+        path = f"/v1/checkout/{checkout_ids[number % len(checkout_ids)]}{'/quotes' * (number % 2)}"
         began = time.perf_counter()
         async with self.client.get(self.base + path) as answer:
             await answer.read()
-        done.seconds.append(time.perf_counter() - began)
-        done.statuses[answer.status] += 1
+        result.seconds.append(time.perf_counter() - began)
+        result.statuses[answer.status] += 1
 
-    async def _select(self, done: Round, checkout_id: str) -> None:
+    async def _select(self, result: Round, checkout_id: str) -> None:
         url = f"{self.base}/v1/checkout/{checkout_id}/quotes"
         async with self.client.post(url, json={"payment_method_id": self.method_id}) as answer:
-            done.crowd[answer.status] += 1
+            result.crowd[answer.status] += 1
 
-    async def _picture(self, done: Round, paths: list[str], number: int) -> None:
+    async def _picture(self, result: Round, paths: list[str], number: int) -> None:
         async with self.client.get(self.base + paths[number % len(paths)]) as answer:
-            done.crowd[answer.status] += 1
+            result.crowd[answer.status] += 1
 
 
 async def _at_rate(
     per_s: float, seconds: float, send: Callable[[int], Coroutine[None, None, None]]
 ) -> None:
     """Send requests at this rate without waiting for the responses."""
-    began, sent = time.perf_counter(), list[asyncio.Task[None]]()
+    began, tasks = time.perf_counter(), list[asyncio.Task[None]]()
     for number in range(round(per_s * seconds)):
         await asyncio.sleep(began + number / per_s - time.perf_counter())
-        sent.append(asyncio.create_task(send(number)))
-    await asyncio.wait(sent)
+        tasks.append(asyncio.create_task(send(number)))
+    await asyncio.wait(tasks)
 
 
 def p99(seconds: list[float]) -> float:
@@ -200,23 +204,25 @@ async def _run(
     connector = aiohttp.TCPConnector(limit=0)
     async with server, aiohttp.ClientSession(connector=connector) as client:
         bench = Bench(installation, client, outsider, database, method_id, share)
-        known = await bench.create_known()
-        await bench.measure(known, hangs=False, seconds=seconds, number=-1)  # warm-up
-        done: list[Round] = []
+        checkout_ids = await bench.create_known()
+        await bench.measure(checkout_ids, hangs=False, seconds=seconds, number=-1)  # warm-up
+        results: list[Round] = []
         for number in range(2 * rounds):
-            one = await bench.measure(known, number % 4 in {1, 2}, seconds, number)
-            done.append(one)
+            measured = await bench.measure(checkout_ids, number % 4 in {1, 2}, seconds, number)
+            results.append(measured)
             console.print(
-                f"{number}: {'hangs' if one.hangs else 'answers'},"
-                f" others p50 {statistics.median(one.seconds) * 1000:.1f} ms,"
-                f" p99 {p99(one.seconds) * 1000:.1f} ms {dict(one.statuses)},"
-                f" crowd {dict(one.crowd)}"
+                f"{number}: {'hangs' if measured.hangs else 'answers'},"
+                f" others p50 {statistics.median(measured.seconds) * 1000:.1f} ms,"
+                f" p99 {p99(measured.seconds) * 1000:.1f} ms {dict(measured.statuses)},"
+                f" crowd {dict(measured.crowd)}"
             )
     await database.close()
     # The median of all rounds is not affected by other load in a single round.
-    with_it = statistics.median(p99(item.seconds) for item in done if item.hangs)
-    without = statistics.median(p99(item.seconds) for item in done if not item.hangs)
-    shed = sum(count for item in done for status, count in item.statuses.items() if status != 200)
+    with_it = statistics.median(p99(item.seconds) for item in results if item.hangs)
+    without = statistics.median(p99(item.seconds) for item in results if not item.hangs)
+    shed = sum(
+        count for item in results for status, count in item.statuses.items() if status != 200
+    )
     console.print(
         f"others' p99: {without * 1000:.1f} ms while outsiders respond,"
         f" {with_it * 1000:.1f} ms while they hang; ratio {with_it / without:.2f}"
@@ -233,7 +239,7 @@ def main() -> None:
     parser.add_argument(
         "--share", type=float, default=1.0, help="factor for all rates, for slow machines"
     )
-    wanted = parser.parse_args()
+    options = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     console = Console()
@@ -243,7 +249,7 @@ def main() -> None:
         installation = Installation(world=asyncio.run(preparing), log_dir=place.folder)
         with installation.api():
             ratio = asyncio.run(
-                _run(installation, wanted.rounds, wanted.seconds, wanted.share, console)
+                _run(installation, options.rounds, options.seconds, options.share, console)
             )
     print_machine(console)
     raise SystemExit(int(ratio > RATIO_MAX))

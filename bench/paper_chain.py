@@ -69,11 +69,11 @@ class PaperChain:
 
     async def answer(self, request: web.Request) -> web.Response:
         """Respond to a call or a batch of calls."""
-        asked = await request.json()
-        if isinstance(asked, list):
-            text = f"[{','.join([self._told(item) for item in asked])}]"
+        document = await request.json()
+        if isinstance(document, list):
+            text = f"[{','.join([self._told(item) for item in document])}]"
         else:
-            text = self._told(asked)
+            text = self._told(document)
         return web.Response(text=text, content_type="application/json")
 
     def _told(self, call: dict[str, Any]) -> str:
@@ -99,8 +99,8 @@ class PaperChain:
         start, end = int(search["fromBlock"], 16), min(int(search["toBlock"], 16), self.head)
         if self.are_deposits:
             return self._transfers(search["topics"], start, end)
-        found = self._written[max(0, start - 1) * PER_BLOCK : max(0, end) * PER_BLOCK]
-        return f"[{','.join(found)}]"
+        logs = self._written[max(0, start - 1) * PER_BLOCK : max(0, end) * PER_BLOCK]
+        return f"[{','.join(logs)}]"
 
     def _transfers(self, topics: list[list[str] | None], start: int, end: int) -> str:
         """Return the transfers to the recipients of a search, or [] for other searches."""
@@ -113,10 +113,10 @@ class PaperChain:
         numbers = sorted(
             self._recipients[recipient] for recipient in recipients if recipient in self._recipients
         )
-        found = [
+        transfers = [
             self._written[number] for number in numbers if start <= 1 + number // PER_BLOCK <= end
         ]
-        return f"[{','.join(found)}]"
+        return f"[{','.join(transfers)}]"
 
     def _number_of(self, block_hash: str) -> int:
         if block_hash not in self._numbers:  # the chain has grown
@@ -205,8 +205,8 @@ def main() -> None:
     parser.add_argument("--payments", type=int, required=True)
     parser.add_argument("--head", type=int, required=True)
     parser.add_argument("--deposits", action="store_true")
-    given = parser.parse_args()
-    uvloop.run(serve(PaperChain(given.payments, given.head, given.deposits)))
+    options = parser.parse_args()
+    uvloop.run(serve(PaperChain(options.payments, options.head, options.deposits)))
 
 
 if __name__ == "__main__":

@@ -59,12 +59,17 @@ def _run(installation: Installation, pid: int, clients: int) -> dict[str, tuple[
     create = request("POST", "/v1/payments", headers, CREATE_BODY.encode())
     created = _load(installation, pid, clients, create, 201, [])
     get = request("GET", f"/v1/payments/{ID.decode()}", authorization)
-    known = asyncio.run(_list_payments(installation))
-    return {_CREATE: created, _GET: _load(installation, pid, clients, get, 200, known)}
+    payment_ids = asyncio.run(_list_payments(installation))
+    return {_CREATE: created, _GET: _load(installation, pid, clients, get, 200, payment_ids)}
 
 
 def _load(
-    installation: Installation, pid: int, clients: int, asked: bytes, status: int, known: list[str]
+    installation: Installation,
+    pid: int,
+    clients: int,
+    request_bytes: bytes,
+    status: int,
+    item_ids: list[str],
 ) -> tuple[float, float]:
     plan = Plan(
         port=installation.world.ports.api,
@@ -72,9 +77,9 @@ def _load(
         clients=clients,
         warm_s=_WARM_S,
         measured_s=_ROUND_S,
-        request=asked,
+        request=request_bytes,
         status=status,
-        ids=known,
+        ids=item_ids,
     )
     before = _service_cpu_s(pid)
     load = run_load(plan)

@@ -32,7 +32,7 @@ from payintent_sandbox.postgres import Postgres, find_binaries
 from tools.prepare import PY_SPY, prepare
 
 _EXTENT = Extent(
-    rounds=1, known=2_000, warm_s=1, round_s=10, callbacks=2_000, lists=(1, 1), pages=1
+    rounds=1, payments=2_000, warm_s=1, round_s=10, callbacks=2_000, lists=(1, 1), pages=1
 )
 _RATE_PER_S = 250
 _CALLBACKS_PER_S = 200
@@ -94,8 +94,8 @@ def heaviest(picture: str) -> list[Share]:
         _, ours, file = place.rpartition("payintent/")
         if ours:
             samples[f"{html.unescape(name)} ({file})"] += _number(count)
-    found = _ALL.search(picture)
-    total = _number(found[1]) if found else 0
+    match = _ALL.search(picture)
+    total = _number(match[1]) if match else 0
     shares = [Share(name, 100 * count / total) for name, count in samples.most_common()]
     return [share for share in shares if share.percent < _ENTRY_PERCENT][:_SHOWN]
 

@@ -102,13 +102,13 @@ def rate(bin_dir: Path, url: str, script: Script, clients: int, seconds: float) 
     more time.
     """
     for longer in _LONGER:
-        done = _pgbench(bin_dir, url, script, clients, seconds * longer)
-        found, failed = _TPS.search(done.stdout), _FAILED.search(done.stdout)
-        if done.returncode or (failed and int(failed[1])):
+        result = _pgbench(bin_dir, url, script, clients, seconds * longer)
+        tps, failures = _TPS.search(result.stdout), _FAILED.search(result.stdout)
+        if result.returncode or (failures and int(failures[1])):
             break
-        if found is not None:
-            return float(found[1])
-    raise RuntimeError(f"pgbench failed:\n{done.stdout}{done.stderr}")
+        if tps is not None:
+            return float(tps[1])
+    raise RuntimeError(f"pgbench failed:\n{result.stdout}{result.stderr}")
 
 
 def _pgbench(

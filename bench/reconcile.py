@@ -104,19 +104,19 @@ class Found:
 
     lines: int
     status: str
-    opened: int
+    case_count: int
     took_s: float
     worked_s: float  # processor time of the process
     database_s: float  # processor time of PostgreSQL
     peak_mb: float
 
 
-def list_goals(found: Found) -> list[Goal]:
+def list_goals(figures: Found) -> list[Goal]:
     """List this run's goals and results."""
-    per_s = found.lines / found.took_s
+    per_s = figures.lines / figures.took_s
     return [
         Goal("compared lines of a gateway's list", per_s, LINES / WITHIN_S, "/s"),
-        Goal("maximum memory of the process", found.peak_mb, MEMORY_MB, " MB", is_ceiling=True),
+        Goal("maximum memory of the process", figures.peak_mb, MEMORY_MB, " MB", is_ceiling=True),
     ]
 
 
@@ -189,8 +189,8 @@ def _peak_mb() -> float:
 
 
 def _settings(url: str) -> Settings:
-    chosen: dict[str, Any] = {"database_url": url, "pepper": _KEY, "keyring": f"bench:{_KEY}"}
-    return Settings.model_validate(chosen | {"sandbox": True})
+    values: dict[str, Any] = {"database_url": url, "pepper": _KEY, "keyring": f"bench:{_KEY}"}
+    return Settings.model_validate(values | {"sandbox": True})
 
 
 def measure(var_dir: Path, lines: int) -> Found:
@@ -204,10 +204,10 @@ def measure(var_dir: Path, lines: int) -> Found:
         uvloop.run(_prepare(url, folder / "lists", lines))
         print(f"{lines:,} captures and lines in {time.perf_counter() - began:.0f} s")
         worker = [sys.executable, "-m", "bench.reconcile", "--take", str(folder / "lists")]
-        told = subprocess.run(
+        result = subprocess.run(
             worker, env=os.environ | {"BENCH_URL": url}, stdout=subprocess.PIPE, check=True
         )
-        return Found(**json.loads(told.stdout.splitlines()[-1]))
+        return Found(**json.loads(result.stdout.splitlines()[-1]))
     finally:
         postgres.stop()
         shutil.rmtree(folder, ignore_errors=True)
@@ -218,20 +218,20 @@ def main() -> None:
     parser = argparse.ArgumentParser(prog="python -m bench.reconcile", description=__doc__)
     parser.add_argument("--lines", type=int, default=LINES)
     parser.add_argument("--take", help=argparse.SUPPRESS)
-    chosen = parser.parse_args()
-    if chosen.take:
-        print(json.dumps(asdict(uvloop.run(_take(os.environ["BENCH_URL"], chosen.take)))))
+    options = parser.parse_args()
+    if options.take:
+        print(json.dumps(asdict(uvloop.run(_take(os.environ["BENCH_URL"], options.take)))))
         return
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
-    found = measure(var_dir, chosen.lines)
+    figures = measure(var_dir, options.lines)
     print(
-        f"{found.lines:,} lines in {found.took_s:.1f} s ({found.worked_s:.1f} s CPU, "
-        f"PostgreSQL {found.database_s:.1f} s): {found.lines / found.took_s:,.0f}/s, "
-        f"{found.peak_mb:.0f} MB; {found.status}, {found.opened} cases"
+        f"{figures.lines:,} lines in {figures.took_s:.1f} s ({figures.worked_s:.1f} s CPU, "
+        f"PostgreSQL {figures.database_s:.1f} s): {figures.lines / figures.took_s:,.0f}/s, "
+        f"{figures.peak_mb:.0f} MB; {figures.status}, {figures.case_count} cases"
     )
     console = Console(width=110)
-    show(list_goals(found), console)
+    show(list_goals(figures), console)
     print_machine(console)
 
 

@@ -10,7 +10,7 @@ from dataclasses import dataclass, fields
 
 #: The rows of the tables: payments per second, and stored payments.
 RATES = (1_000, 5_000, 10_000, 50_000, 100_000)
-KEPT = (10**8, 10**9, 10**10, 10**11)
+PAYMENT_COUNTS = (10**8, 10**9, 10**10, 10**11)
 _US = 1_000_000
 _TB = 10**12
 
@@ -37,13 +37,13 @@ class Cost:
         """Return the number of primaries for a rate, at this many microseconds per payment."""
         return math.ceil(per_s * us / _US / (host.cores * host.busy))
 
-    def primaries_for_payments(self, kept: float, host: Host) -> int:
+    def primaries_for_payments(self, payment_count: float, host: Host) -> int:
         """Return the number of primaries for this many stored payments."""
-        return math.ceil(self.terabytes(kept) / host.disk_tb)
+        return math.ceil(self.terabytes(payment_count) / host.disk_tb)
 
-    def terabytes(self, kept: float) -> float:
+    def terabytes(self, payment_count: float) -> float:
         """Return the disk space of this many payments, including indexes, in terabytes."""
-        return kept * self.stored_bytes / _TB
+        return payment_count * self.stored_bytes / _TB
 
     def service_cores(self, per_s: float, host: Host) -> int:
         """Return the number of cores that the service needs in addition to the databases."""
@@ -66,9 +66,10 @@ def kept_table(cost: Cost, host: Host) -> Iterable[str]:
     """Return the lines of the table for stored payments, in Markdown."""
     yield "| stored payments | TB | installations |"
     yield "|---|---|---|"
-    for kept in KEPT:
-        count = cost.primaries_for_payments(kept, host)
-        yield f"| 10^{round(math.log10(kept))} | {cost.terabytes(kept):,.2f} | {count} |"
+    for payment_count in PAYMENT_COUNTS:
+        count = cost.primaries_for_payments(payment_count, host)
+        exponent = round(math.log10(payment_count))
+        yield f"| 10^{exponent} | {cost.terabytes(payment_count):,.2f} | {count} |"
 
 
 def main() -> None:
@@ -80,9 +81,9 @@ def main() -> None:
             value = getattr(part, field.name)
             name = f"--{field.name.replace('_', '-')}"
             parser.add_argument(name, type=type(value), default=value, help=f"default: {value:g}")
-    given = vars(parser.parse_args())
-    host = Host(**{field.name: given[field.name] for field in fields(host)})
-    cost = Cost(**{field.name: given[field.name] for field in fields(cost)})
+    values = vars(parser.parse_args())
+    host = Host(**{field.name: values[field.name] for field in fields(host)})
+    cost = Cost(**{field.name: values[field.name] for field in fields(cost)})
     print("\n".join([*rate_table(cost, host), "", *kept_table(cost, host)]))
 
 

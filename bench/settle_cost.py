@@ -31,8 +31,8 @@ _FULL, _QUICK = (5_000, 16, 2), (100, 1, 1)  # payments, rounds, and warm-up rou
 _add = capture_store.add
 
 
-async def _add_without_entries(tx: Any, found: Any, _entries: Any, at: Any) -> None:
-    await _add(tx, found, [], at)
+async def _add_without_entries(tx: Any, facts: Any, _entries: Any, at: Any) -> None:
+    await _add(tx, facts, [], at)
 
 
 #: The differences between the copies: the index is dropped, or ledger entries are not written.
@@ -79,7 +79,7 @@ async def _measure(url: str, rows: int, rounds: int, warm_up: int) -> list[Place
                 for step in (Work.create, Work.quote, Work.select):
                     await step(place.work)
                 with _ledger(is_off=is_off):
-                    await place.measure(way, settle, kept=turn >= warm_up)
+                    await place.measure(way, settle, is_stored=turn >= warm_up)
     for place in places:
         await place.close()
     return places
@@ -87,10 +87,10 @@ async def _measure(url: str, rows: int, rounds: int, warm_up: int) -> list[Place
 
 def table(places: list[Place]) -> Table:
     """Return the medians, and the additional cost of the first copy compared with the others."""
-    shown = Table(title=f"a settlement; the ledger may add {GOAL_PERCENT} %")
-    shown.add_column("", no_wrap=True)
+    rendered = Table(title=f"a settlement; the ledger may add {GOAL_PERCENT} %")
+    rendered.add_column("", no_wrap=True)
     for name in ("processor time of PostgreSQL", "additional cost as it is", "time", "by"):
-        shown.add_column(name, justify="right")
+        rendered.add_column(name, justify="right")
     for way in WAYS:
         for name, place in zip(COPIES, places, strict=True):
             cells = [f"{way}: {name}"]
@@ -98,8 +98,8 @@ def table(places: list[Place]) -> Table:
                 figure = place.median(way, of)
                 dearer = (places[0].median(way, of) / figure - 1) * 100
                 cells += [f"{figure:,.0f} us", "" if place is places[0] else f"{dearer:.1f} %"]
-            shown.add_row(*cells)
-    return shown
+            rendered.add_row(*cells)
+    return rendered
 
 
 def main() -> None:

@@ -77,10 +77,10 @@ async def _measure(folder: Path, url: str, count: int) -> tuple[Sizes, Sizes, Si
 
 def table(empty: Sizes, grown: Sizes, vacuumed: Sizes, count: int) -> Table:
     """Return a table of the bytes per payment, with the largest tables first."""
-    shown = Table(title=f"bytes of a paid payment, {count:,} payments")
-    shown.add_column("table", no_wrap=True)
+    rendered = Table(title=f"bytes of a paid payment, {count:,} payments")
+    rendered.add_column("table", no_wrap=True)
     for title in ("rows", "indexes", "together", "after VACUUM FULL"):
-        shown.add_column(title, justify="right")
+        rendered.add_column(title, justify="right")
     by_size = sorted(grown, key=lambda name: empty[name].total - grown[name].total)
     for name in by_size:
         before, size = empty[name], grown[name]
@@ -92,13 +92,13 @@ def table(empty: Sizes, grown: Sizes, vacuumed: Sizes, count: int) -> Table:
             size.total - before.total,
             vacuumed[name].total - before.total,
         )
-        shown.add_row(name, *(f"{figure / count:,.0f}" for figure in figures))
-    shown.add_row(
+        rendered.add_row(name, *(f"{figure / count:,.0f}" for figure in figures))
+    rendered.add_row(
         "all tables",
         *(f"{figure / count:,.0f}" for figure in _sums(empty, grown, vacuumed)),
         style="bold",
     )
-    return shown
+    return rendered
 
 
 def _sums(empty: Sizes, grown: Sizes, vacuumed: Sizes) -> tuple[int, int, int, int]:

@@ -202,8 +202,8 @@ async def _sdk(gallery: Gallery) -> float:
     headers = {"Accept-Encoding": "gzip"}
     async with aiohttp.ClientSession(headers=headers, auto_decompress=False) as client:
         async with client.get(url) as answer:
-            served = answer.status == HTTPStatus.OK
-        return len(await weight.fetch(client, url)) if served else math.inf
+            is_served = answer.status == HTTPStatus.OK
+        return len(await weight.fetch(client, url)) if is_served else math.inf
 
 
 def _medians(speeds: Mapping[str, list[Speed]], pick: Callable[[Speed], float]) -> dict[str, float]:
@@ -275,9 +275,9 @@ def main() -> None:
     console = Console(width=160)
     show(figures, runs, console)
     print_machine(console)
-    kept = var_dir / "bench-web.json"
-    kept.write_bytes(msgspec.json.encode([asdict(figure) for figure in figures]))
-    console.print(f"written to {kept}")
+    results_file = var_dir / "bench-web.json"
+    results_file.write_bytes(msgspec.json.encode([asdict(figure) for figure in figures]))
+    console.print(f"written to {results_file}")
     sys.exit(0 if all(figure.met for figure in figures) else 1)
 
 

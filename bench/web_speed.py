@@ -86,9 +86,9 @@ async def visit(
     async with asyncio.timeout(PATIENCE_S):
         usable_ms: float = await page.evaluate("window.there")
     await page.wait_for_timeout(_SETTLED_MS)
-    seen = await page.evaluate("window.seen")
+    timings = await page.evaluate("window.seen")
     await context.close()
-    return Speed(usable_ms / 1000, seen["lcp"] / 1000, seen["shift"])
+    return Speed(usable_ms / 1000, timings["lcp"] / 1000, timings["shift"])
 
 
 async def _come_from(context: BrowserContext, url: str) -> None:
@@ -115,8 +115,8 @@ async def lighthouse(url: str) -> tuple[float, float]:
         env=os.environ | {"CHROME_PATH": str(programs.find())},
     )
     async with asyncio.timeout(_LIGHTHOUSE_TIMEOUT_S):
-        told, wrong = await running.communicate()
+        output, errors = await running.communicate()
     if running.returncode:
-        raise RuntimeError(f"lighthouse failed: {wrong.decode()[-500:]}")
-    categories = json.loads(told)["categories"]
+        raise RuntimeError(f"lighthouse failed: {errors.decode()[-500:]}")
+    categories = json.loads(output)["categories"]
     return categories["performance"]["score"], categories["accessibility"]["score"]

@@ -219,13 +219,13 @@ class _Bench:
         service = await open_installed_service(self.installation.world)
         actor = Actor("bench", "the benchmark's own")
         try:
-            made = [
+            new_merchants = [
                 await service.run_operation(CreateMerchant(name="bench", callback_url=url), actor)
                 for url in callback_urls
             ]
         finally:
             await service.close()
-        return [new.merchant.id for new in made]
+        return [new.merchant.id for new in new_merchants]
 
     async def _until(self, query: str) -> None:
         async with asyncio.timeout(_WAIT_S):
@@ -305,11 +305,11 @@ def main() -> None:
     parser.add_argument(
         "kinds", nargs="*", choices=[[], *KINDS], help="kinds of work to measure; default: all"
     )
-    given = parser.parse_args()
+    options = parser.parse_args()
     var_dir = Path(os.environ.get("VAR_DIR", "var")).resolve()
     var_dir.mkdir(parents=True, exist_ok=True)
     console = Console(width=110)
-    show(console, own_servers(var_dir), quick=given.quick, kinds=given.kinds or KINDS)
+    show(console, own_servers(var_dir), quick=options.quick, kinds=options.kinds or KINDS)
     print_machine(console)
 
 

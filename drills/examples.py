@@ -108,8 +108,8 @@ class Place:
         # Use the copy's programs, because Next.js must not find a second copy of React.
         ours = FOLDER / self.example.name / "bin"
         programs = self.folder / "node_modules/.bin" if is_node else ours
-        known = {"bin": programs, "port": self.port, "node": npm()[0]}
-        return [word.format(**known) for word in command]
+        values = {"bin": programs, "port": self.port, "node": npm()[0]}
+        return [word.format(**values) for word in command]
 
     def environment(self) -> dict[str, str]:
         """Return the settings from the README, and the path of the Python library."""
@@ -119,12 +119,12 @@ class Place:
 
     def run(self, command: tuple[str, ...]) -> None:
         """Run a command of the example, and raise `PlayError` if it fails."""
-        done = subprocess.run(
+        result = subprocess.run(
             self.words(command), cwd=self.folder, env=self.environment(), capture_output=True,
             text=True, timeout=_TIMEOUT_S, check=False,
         )  # fmt: skip
-        if done.returncode != 0:
-            raise PlayError(f"{' '.join(command)}\n{done.stdout}{done.stderr}")
+        if result.returncode != 0:
+            raise PlayError(f"{' '.join(command)}\n{result.stdout}{result.stderr}")
 
 
 def copy(name: str, folder: Path, library: Path) -> Path:
@@ -154,8 +154,8 @@ async def play(place: Place, logs: Path) -> Played:
         async with aiohttp.ClientSession(cookie_jar=aiohttp.CookieJar(unsafe=True)) as http:
             await _buy(place, http, played)
     except (AssertionError, NotReadyError, PlayError) as error:
-        written = shop.log.read_text(errors="replace")[-2_000:]
-        played.problem = f"{error}\n{written}"
+        output = shop.log.read_text(errors="replace")[-2_000:]
+        played.problem = f"{error}\n{output}"
     finally:
         await shop.stop()
     played.took_s = time.monotonic() - began
@@ -170,9 +170,9 @@ async def _buy(place: Place, http: aiohttp.ClientSession, played: Played) -> Non
         raise PlayError(f"a forged webhook was accepted: {played.forged}")
     # Only the signature was wrong: the same webhook is accepted with a correct signature.
     other = await _place(place, http, Browser(http))
-    told = await _tell(place, http, other, place.secrets["PAYINTENT_WEBHOOK_SECRET"])
-    if told not in _BELIEVED:
-        raise PlayError(f"a correctly signed webhook was rejected: {told}")
+    verdict = await _tell(place, http, other, place.secrets["PAYINTENT_WEBHOOK_SECRET"])
+    if verdict not in _BELIEVED:
+        raise PlayError(f"a correctly signed webhook was rejected: {verdict}")
     buyer = Browser(http)
     await _buy_again(place, http, buyer)
     await buyer.submit(buyer.form_to("select"))
@@ -201,28 +201,30 @@ async def _buy_again(place: Place, http: aiohttp.ClientSession, buyer: Browser) 
     """Check that "Pay again" starts a new payment after a cancellation and after a decline."""
     await buyer.open(f"{place.url}/")
     await buyer.submit(buyer.forms[0])
-    seen = [await _newest_payment(http, place.secrets)]
+    payments = [await _newest_payment(http, place.secrets)]
     service, key = place.secrets["PAYINTENT_URL"], place.secrets["PAYINTENT_API_KEY"]
     ends = (
-        f"/v1/checkout/{seen[0]['checkout_id']}/cancel",  # the buyer cancels, without an event
+        f"/v1/checkout/{payments[0]['checkout_id']}/cancel",  # the buyer cancels, without an event
         "/v1/test/payments/{id}/decline",
     )
     for end in ends:
-        url = service + end.format(**seen[-1])
+        url = service + end.format(**payments[-1])
         async with http.post(url, headers={"Authorization": f"Bearer {key}"}) as answer:
             if answer.status >= _REFUSED_FROM:
                 raise PlayError(f"{end}: {answer.status}")
         clicks = [Browser(http), Browser(http)]
         for click in clicks:  # the query does not prove that the payment is paid
-            await click.open(f"{seen[-1]['return_url']}?payment_id={seen[-1]['id']}&status=PAID")
+            await click.open(
+                f"{payments[-1]['return_url']}?payment_id={payments[-1]['id']}&status=PAID"
+            )
         await asyncio.gather(*(click.submit(click.form("Pay again")) for click in clicks))
-        seen.append(await _newest_payment(http, place.secrets))
+        payments.append(await _newest_payment(http, place.secrets))
         addresses = {click.url.partition("?")[0] for click in clicks}
-        if addresses != {seen[-1]["checkout_url"].partition("?")[0]}:
+        if addresses != {payments[-1]["checkout_url"].partition("?")[0]}:
             raise PlayError(f"two clicks after {end} opened {addresses}")
-    if len({payment["id"] for payment in seen}) != len(seen):
+    if len({payment["id"] for payment in payments}) != len(payments):
         raise PlayError("an ended payment was reused")
-    await buyer.open(seen[-1]["checkout_url"])
+    await buyer.open(payments[-1]["checkout_url"])
 
 
 def _order_page(place: Place, payment: Mapping[str, Any]) -> str:
@@ -232,8 +234,8 @@ def _order_page(place: Place, payment: Mapping[str, Any]) -> str:
 async def _order(place: Place, http: aiohttp.ClientSession, payment: Mapping[str, Any]) -> str:
     async with http.get(_order_page(place, payment)) as answer:
         text = await answer.text()
-    found = [word for word in ("waiting", "paid") if f"Your order is {word}" in text]
-    return found[0] if found else f"{answer.status}: {text}"
+    words = [word for word in ("waiting", "paid") if f"Your order is {word}" in text]
+    return words[0] if words else f"{answer.status}: {text}"
 
 
 async def _newest_payment(
@@ -251,9 +253,11 @@ async def _tell(
     """Send a webhook about a paid payment. Return the response's status and the order's status."""
     now = datetime.now(UTC)
     text = now.isoformat(timespec="milliseconds").replace("+00:00", "Z")
-    told = {name: payment[name] for name in ("id", "currency", "amount", "payer_uid", "metadata")}
-    told |= {"status": "PAID", "receipt_id": "r-1", "provider": "test", "paid_at": text}
-    event = {"type": "payment.completed", "timestamp": text, "data": {"payment": told}}
+    payload = {
+        name: payment[name] for name in ("id", "currency", "amount", "payer_uid", "metadata")
+    }
+    payload |= {"status": "PAID", "receipt_id": "r-1", "provider": "test", "paid_at": text}
+    event = {"type": "payment.completed", "timestamp": text, "data": {"payment": payload}}
     body = json.dumps(event)
     webhook_id = f"evt_{payment['id']}"
     headers = {

@@ -59,14 +59,14 @@ async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: s
         "PAYINTENT_URL": secrets["PAYINTENT_URL"],
         "PAYINTENT_WEBHOOK_SECRET": secrets["PAYINTENT_WEBHOOK_SECRET"],
     }
-    done = await asyncio.to_thread(
+    result = await asyncio.to_thread(
         subprocess.run, [PYTHON, "-m", "payintent_cli", *words], env=environment,
         capture_output=True, text=True, timeout=_TIMEOUT_S, check=False,
     )  # fmt: skip
-    print(done.stdout, done.stderr, flush=True)
-    failed = set(re.findall(r"^FAIL  (\w+):", done.stdout, re.MULTILINE))
+    print(result.stdout, result.stderr, flush=True)
+    failed = set(re.findall(r"^FAIL  (\w+):", result.stdout, re.MULTILINE))
     expect(
-        done.returncode == int(bool(failed)), "the grader's exit status does not match its report"
+        result.returncode == int(bool(failed)), "the grader's exit status does not match its report"
     )
     return failed
 
@@ -96,8 +96,8 @@ class Shopper:
 
         async def is_paid() -> bool:
             async with self._http.get(f"{self._orders}/{order['order_id']}") as answer:
-                shown = await answer.json()
-            return (shown["status"], shown["handed_out"]) == ("paid", 1)
+                current = await answer.json()
+            return (current["status"], current["handed_out"]) == ("paid", 1)
 
         await wait_until(is_paid, "the order is paid")
 

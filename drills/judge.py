@@ -48,8 +48,8 @@ def judge(
     lost = {call.payment_id for call in created if call.payment_id not in status}
     lost |= {payment_id for payment_id in cancelled if status.get(payment_id) != _CANCELLED}
     ended = cancelled | {payment_id for payment_id in status if status[payment_id] == _CANCELLED}
-    told = set(delivered)
-    missing = {found for found in ended if found not in told or found not in set(events)}
+    delivered_ids = set(delivered)
+    missing = {key for key in ended if key not in delivered_ids or key not in set(events)}
     return Verdict(
         frozenset(lost), frozenset(_doubled(created, stored, events)), frozenset(missing)
     )
@@ -63,5 +63,5 @@ def _doubled(
         payments[call.key].add(call.payment_id)
     for payment in stored:
         payments[payment.key].add(payment.payment_id)
-    twice = {key for key, found in payments.items() if len(found) > 1}
+    twice = {key for key, payment_ids in payments.items() if len(payment_ids) > 1}
     return twice | {payment_id for payment_id, count in Counter(events).items() if count > 1}

@@ -105,9 +105,11 @@ async def _refund(shopper: Shopper) -> None:
         await shopper.have(order, "refund", amount="5") == _REFUSED,
         "a refund succeeded although the sums differ",
     )
-    found = (await shopper.ask("GET", refunds))["data"]
-    given = {(refund["amount"], refund.get("reason", "").partition("_")[0]) for refund in found}
-    expect(given == {("1.00", ""), ("5.00", "Medusa ref")}, f"refunds: {given}")
+    refund_rows = (await shopper.ask("GET", refunds))["data"]
+    amounts = {
+        (refund["amount"], refund.get("reason", "").partition("_")[0]) for refund in refund_rows
+    }
+    expect(amounts == {("1.00", ""), ("5.00", "Medusa ref")}, f"refunds: {amounts}")
 
 
 def compile_shop(folder: Path) -> Path:

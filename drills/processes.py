@@ -71,8 +71,8 @@ class Program:
             if await asyncio.to_thread(_answers, self.ready_url):
                 return
             await asyncio.sleep(_LOOK_S)
-        written = self.log.read_text(errors="replace")[-_SHOWN:]
-        raise NotReadyError(f"{self.name} is not ready\n{written}")
+        output = self.log.read_text(errors="replace")[-_SHOWN:]
+        raise NotReadyError(f"{self.name} is not ready\n{output}")
 
     async def stop(self, number: int = signal.SIGTERM) -> None:
         """Send a signal and wait for the exit. Kill the program if it does not exit in time."""
@@ -105,8 +105,8 @@ def payintent(*words: str) -> list[str]:
 
 def plain_environment() -> dict[str, str]:
     """Return the environment variables that programs inherit, which contain no secrets."""
-    kept = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
-    return {name: os.environ[name] for name in kept if name in os.environ}
+    names = ("PATH", "HOME", "LANG", "TMPDIR", "PYTHONPATH")
+    return {name: os.environ[name] for name in names if name in os.environ}
 
 
 def _answers(url: str) -> bool:

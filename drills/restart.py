@@ -45,16 +45,16 @@ class Restart:
 
 async def restart_in_turn(programs: Sequence[Program], count: int) -> list[Restart]:
     """Restart the programs in turn, `count` times in total."""
-    done: list[Restart] = []
+    restarts: list[Restart] = []
     for number in range(count):
         program = programs[number % len(programs)]
         began = time.monotonic()
         await program.stop()
         ended = time.monotonic()
         await program.start()
-        done.append(Restart(program.name, began, ended, time.monotonic()))
+        restarts.append(Restart(program.name, began, ended, time.monotonic()))
         await asyncio.sleep(BETWEEN_S)
-    return done
+    return restarts
 
 
 async def drill(
@@ -65,25 +65,25 @@ async def drill(
         running = work.create_task(load.run())
         await asyncio.sleep(BETWEEN_S)
         try:
-            done = await restart_in_turn(programs, count)
+            restarts = await restart_in_turn(programs, count)
         finally:
             load.stop()
         await running
-    return done, load.calls
+    return restarts, load.calls
 
 
-def table(done: Sequence[Restart], calls: Sequence[Call]) -> Table:
+def table(restarts: Sequence[Restart], calls: Sequence[Call]) -> Table:
     """Return a table with each restart and the requests that were due before the next restart."""
-    shown = Table(title="Rolling restart behind deploy/nginx.conf")
+    rendered = Table(title="Rolling restart behind deploy/nginx.conf")
     for name in ("restart of", "stopped after", "ready after", *FIGURES):
-        shown.add_column(name, justify="left" if name == "restart of" else "right")
-    each = figures_of_each([restart.began for restart in done], calls)
-    for restart, due in zip(done, each, strict=True):
+        rendered.add_column(name, justify="left" if name == "restart of" else "right")
+    each = figures_of_each([restart.began for restart in restarts], calls)
+    for restart, due in zip(restarts, each, strict=True):
         gone, ready = restart.ended - restart.began, restart.ready - restart.began
-        shown.add_row(restart.process, f"{gone:.1f} s", f"{ready:.1f} s", *due)
-    shown.add_section()
-    shown.add_row("all", "", "", *figures(calls))
-    return shown
+        rendered.add_row(restart.process, f"{gone:.1f} s", f"{ready:.1f} s", *due)
+    rendered.add_section()
+    rendered.add_row("all", "", "", *figures(calls))
+    return rendered
 
 
 def _environment(world: SandboxInstallation) -> dict[str, str]:
@@ -121,11 +121,11 @@ async def _restart_behind_nginx(
             await program.start()
         async with run_proxy(*ports, folder=folder) as (base, trusting):
             target = Target("127.0.0.1", int(base.rpartition(":")[2]), trusting, NAME)
-            done, calls = await drill(_load(world, target, options), programs, options.restarts)
+            restarts, calls = await drill(_load(world, target, options), programs, options.restarts)
     finally:
         for program in programs:
             await program.stop()
-    console.print(table(done, calls))
+    console.print(table(restarts, calls))
     return calls
 
 
@@ -137,10 +137,10 @@ async def _roll_without_proxy(
     try:
         await program.start()
         load = _load(world, Target("127.0.0.1", port), options)
-        done, calls = await drill_roll(program, both_kinds(load), options.rolls)
+        rolls, calls = await drill_roll(program, both_kinds(load), options.rolls)
     finally:
         await program.stop()
-    console.print(roll_table(done, calls))
+    console.print(roll_table(rolls, calls))
     return calls
 
 

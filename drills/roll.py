@@ -39,18 +39,18 @@ def supervised_program(port: int, environment: Mapping[str, str], folder: Path) 
 
 async def roll(program: Program, count: int) -> list[Roll]:
     """Replace all processes of a supervisor `count` times. Raises `NotReadyError`."""
-    done: list[Roll] = []
+    finished: list[Roll] = []
     for _ in range(count):
         rolls, before = len(_logged(program, _DONE)), await _processes(program)
         began = time.monotonic()
         assert program.process is not None  # noqa: S101 - the drill has started the program
         program.process.send_signal(signal.SIGHUP)
         await _until_rolled(program, rolls + 1)
-        done.append(Roll(began, time.monotonic()))
+        finished.append(Roll(began, time.monotonic()))
         if before & await _processes(program):
             raise NotReadyError("a process from before SIGHUP is still running")
         await asyncio.sleep(BETWEEN_S)
-    return done
+    return finished
 
 
 async def drill_roll(
@@ -61,25 +61,25 @@ async def drill_roll(
         running = [work.create_task(load.run()) for load in loads]
         await asyncio.sleep(BETWEEN_S)
         try:
-            done = await roll(program, count)
+            rolls = await roll(program, count)
         finally:
             for load in loads:
                 load.stop()
         await asyncio.gather(*running)
-    return done, [call for load in loads for call in load.calls]
+    return rolls, [call for load in loads for call in load.calls]
 
 
-def table(done: Sequence[Roll], calls: Sequence[Call]) -> Table:
+def table(rolls: Sequence[Roll], calls: Sequence[Call]) -> Table:
     """Return a table with each reload and the requests that were due before the next reload."""
-    shown = Table(title=f"SIGHUP reload of {_PROCESSES} processes, without a proxy")
+    rendered = Table(title=f"SIGHUP reload of {_PROCESSES} processes, without a proxy")
     for name in ("SIGHUP", "all replaced after", *FIGURES):
-        shown.add_column(name, justify="right")
-    each = figures_of_each([item.began for item in done], calls)
-    for number, (one, due) in enumerate(zip(done, each, strict=True), 1):
-        shown.add_row(str(number), f"{one.ended - one.began:.1f} s", *due)
-    shown.add_section()
-    shown.add_row("all", "", *figures(calls))
-    return shown
+        rendered.add_column(name, justify="right")
+    each = figures_of_each([item.began for item in rolls], calls)
+    for number, (one, due) in enumerate(zip(rolls, each, strict=True), 1):
+        rendered.add_row(str(number), f"{one.ended - one.began:.1f} s", *due)
+    rendered.add_section()
+    rendered.add_row("all", "", *figures(calls))
+    return rendered
 
 
 def both_kinds(load: Load) -> list[Load]:

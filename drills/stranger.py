@@ -77,10 +77,10 @@ class Terminals:
         self._replaced = replaced
         self._ready = ready
         self._shells: dict[str, subprocess.Popen[str]] = {}
-        kept = {name: os.environ[name] for name in os.environ if not name.startswith(_OURS)}
+        inherited = {name: os.environ[name] for name in os.environ if not name.startswith(_OURS)}
         home = folder / "home"
         home.mkdir()
-        self._environment = {**kept, "HOME": str(home), "PORT_BASE": str(base)}
+        self._environment = {**inherited, "HOME": str(home), "PORT_BASE": str(base)}
 
     def write(self, path: str, text: str) -> None:
         """Write a file to the clone, with this drill's ports."""
@@ -89,17 +89,19 @@ class Terminals:
     def type(self, name: str, text: str) -> None:
         """Run a block, and wait until it ends or its long-running command is ready."""
         shell = self._shells.get(name) or self._open(name)
-        done = self._folder / f"{name}.done"
-        done.unlink(missing_ok=True)
+        done_file = self._folder / f"{name}.done"
+        done_file.unlink(missing_ok=True)
         assert shell.stdin is not None  # noqa: S101 - the shell has a pipe
-        shell.stdin.write(f"set -e\n{self._replace(text)}\ntouch {done}\n")
+        shell.stdin.write(f"set -e\n{self._replace(text)}\ntouch {done_file}\n")
         shell.stdin.flush()
-        self.wait(name, self._ready.get(name), done)
+        self.wait(name, self._ready.get(name), done_file)
 
-    def wait(self, name: str, printed: str | None, done: Path | None = None) -> None:
+    def wait(self, name: str, printed: str | None, done_file: Path | None = None) -> None:
         """Wait until a terminal has printed a text or created the `done` file."""
         deadline = time.monotonic() + _PATIENCE_S
-        while not ((printed and printed in self.output(name)) or (done and done.exists())):
+        while not (
+            (printed and printed in self.output(name)) or (done_file and done_file.exists())
+        ):
             if self._shells[name].poll() is not None:
                 raise StrangerError(f"terminal {name} has ended:\n{self.output(name)}")
             if time.monotonic() > deadline:
@@ -174,12 +176,13 @@ def play_page(terminals: Terminals, blocks: Iterable[Block], reader: str) -> Ite
 def _expect(terminals: Terminals, name: str, start: str, count: int) -> None:
     """Wait for `count` lines with this prefix. More lines are also a failure."""
     deadline = time.monotonic() + _PATIENCE_S
-    while (found := _lines(terminals, name, start)) < count and time.monotonic() < deadline:
+    while (line_count := _lines(terminals, name, start)) < count and time.monotonic() < deadline:
         time.sleep(_LOOK_S)
-    if found != count:
-        shown = terminals.output(name)
+    if line_count != count:
+        output = terminals.output(name)
         raise StrangerError(
-            f"lines starting with {start!r} in terminal {name}: {found} instead of {count}\n{shown}"
+            f"lines starting with {start!r} in terminal {name}: "
+            f"{line_count} instead of {count}\n{output}"
         )
 
 

@@ -172,7 +172,7 @@ class Drill:
 
 async def _shops(service: Service, receivers: Receivers, count: int) -> list[Shop]:
     """Register merchants with all sandbox methods."""
-    made = [
+    merchants = [
         await service.run_operation(
             CreateMerchant(
                 name=f"Shop {number}", callback_url=receivers.url(number), methods="all"
@@ -181,15 +181,15 @@ async def _shops(service: Service, receivers: Receivers, count: int) -> list[Sho
         )
         for number in range(count)
     ]
-    return [Shop(new.merchant.id, new.api_key) for new in made]
+    return [Shop(new.merchant.id, new.api_key) for new in merchants]
 
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
     with running_sandbox(_TIME_SCALE) as sandbox:
-        told = sandbox.dev_json
+        description = sandbox.dev_json
         connector = aiohttp.TCPConnector(limit=0)
         timeout = aiohttp.ClientTimeout(total=30)
-        database = await asyncpg.connect(told["database_url"])
+        database = await asyncpg.connect(description["database_url"])
         settings = Settings(_env_file=sandbox.settings_file)  # type: ignore[call-arg]
         service = await open_service(settings)
         try:
@@ -198,9 +198,9 @@ async def _run(options: argparse.Namespace, folder: Path, console: Console) -> b
                 receiving() as receivers,
             ):
                 shops = await _shops(service, receivers, options.merchants)
-                _tell_reader(folder, told["api_url"], shops)
-                stripe = told["gateways"]["stripe"]["url"]
-                market = Market(told["api_url"], told["checkout_base"], stripe, http)
+                _tell_reader(folder, description["api_url"], shops)
+                stripe = description["gateways"]["stripe"]["url"]
+                market = Market(description["api_url"], description["checkout_base"], stripe, http)
                 drill = Drill(
                     sandbox=sandbox, database=database, receivers=receivers, folder=folder,
                     payments=options.payments, shops=shops, market=market, stuck=[],
@@ -217,8 +217,8 @@ async def _run(options: argparse.Namespace, folder: Path, console: Console) -> b
 def _tell_reader(folder: Path, api_url: str, shops: Sequence[Shop]) -> None:
     file = folder / "shops.json"
     file.touch(0o600)
-    known = [{"id": shop.id, "api_key": shop.api_key} for shop in shops]
-    file.write_text(json.dumps({"api_url": api_url, "shops": known}))
+    reader_shops = [{"id": shop.id, "api_key": shop.api_key} for shop in shops]
+    file.write_text(json.dumps({"api_url": api_url, "shops": reader_shops}))
 
 
 def main() -> None:

@@ -52,8 +52,8 @@ class Market:
             return
         intent = await self._pay(shop, payment, kind)
         if (kind.refunds or kind.dispute) and await self._is_paid(shop, payment):
-            asked = [self._refund(shop, payment, amount) for amount in kind.refunds]
-            await asyncio.gather(*asked)
+            refunds = [self._refund(shop, payment, amount) for amount in kind.refunds]
+            await asyncio.gather(*refunds)
             if kind.dispute:
                 await self._dispute(intent, kind.dispute)
 
@@ -70,11 +70,11 @@ class Market:
     async def _pay(self, shop: Shop, payment: dict[str, Any], kind: Kind) -> str:
         """Select a method and enter the card. For Stripe, return the payment intent."""
         path = f"/checkout/{payment['checkout_id']}/quotes"
-        _, known = await self._ask(shop, "GET", path)
-        wanted = STRIPE if kind.gateway == STRIPE else "simulator"
-        [quote, *_] = [quote for quote in known["quotes"] if quote["provider"] == wanted]
-        chosen = {"payment_method_id": quote["payment_method_id"]}
-        _, selected = await self._ask(shop, "POST", path, chosen)
+        _, checkout = await self._ask(shop, "GET", path)
+        provider = STRIPE if kind.gateway == STRIPE else "simulator"
+        [quote, *_] = [quote for quote in checkout["quotes"] if quote["provider"] == provider]
+        selection = {"payment_method_id": quote["payment_method_id"]}
+        _, selected = await self._ask(shop, "POST", path, selection)
         action = selected["next_action"]
         if kind.gateway == STRIPE:
             return await self._confirm(action["embedded_card"], kind.card)
@@ -95,9 +95,9 @@ class Market:
     async def _is_paid(self, shop: Shop, payment: dict[str, Any]) -> bool:
         deadline = asyncio.get_running_loop().time() + _PAID_S
         while asyncio.get_running_loop().time() < deadline:
-            _, seen = await self._ask(shop, "GET", f"/payments/{payment['id']}")
-            if seen["status"] not in ("PENDING", "PROCESSING"):
-                return seen["status"] == "PAID"
+            _, stored = await self._ask(shop, "GET", f"/payments/{payment['id']}")
+            if stored["status"] not in ("PENDING", "PROCESSING"):
+                return stored["status"] == "PAID"
             await asyncio.sleep(_LOOK_S)
         return False
 
@@ -106,11 +106,11 @@ class Market:
         await self._ask(shop, "POST", f"/payments/{payment['id']}/refunds", body, str(uuid4()))
 
     async def _dispute(self, intent: str, decision: str) -> None:
-        opened = await self._post(
+        dispute = await self._post(
             f"{self.stripe_url}/_sandbox/disputes", json={"payment_intent": intent}
         )
         if decision != "open":
-            path = f"/_sandbox/disputes/{opened['id']}"
+            path = f"/_sandbox/disputes/{dispute['id']}"
             await self._post(f"{self.stripe_url}{path}", json={"status": decision})
 
     async def _post(self, url: str, **body: Any) -> Any:
@@ -133,15 +133,17 @@ class Market:
                 async with self.http.request(
                     method, self.api_url + path, json=body, headers=headers
                 ) as answer:
-                    status, seen = answer.status, json.loads(await answer.read())
+                    status, content = answer.status, json.loads(await answer.read())
             except (aiohttp.ClientError, TimeoutError):
                 self.broken += 1
             else:
                 self.answers[status] += 1
                 if status in (_OK, _CREATED):
-                    return status, seen
-                if "/refunds" in path and status in (409, 422) and seen["code"] != "CONFLICT":
-                    return status, seen  # another refund used the remaining amount
-                if status not in _AGAIN and seen.get("code") != "CONFLICT":
-                    raise StuckError(f"{method} {path.split('/')[1]}: {status} {seen.get('code')}")
+                    return status, content
+                if "/refunds" in path and status in (409, 422) and content["code"] != "CONFLICT":
+                    return status, content  # another refund used the remaining amount
+                if status not in _AGAIN and content.get("code") != "CONFLICT":
+                    raise StuckError(
+                        f"{method} {path.split('/')[1]}: {status} {content.get('code')}"
+                    )
             await asyncio.sleep(_RETRY_S)

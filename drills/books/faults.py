@@ -64,6 +64,6 @@ class Faults:
     async def _take_receivers_down(self) -> None:
         """Repeatedly take down a random fifth of the merchants' servers."""
         while True:
-            chosen = random.sample(range(self.shops), max(1, self.shops // 5))
-            self.receivers.down = set(chosen)
+            shop_numbers = random.sample(range(self.shops), max(1, self.shops // 5))
+            self.receivers.down = set(shop_numbers)
             await asyncio.sleep(_DOWN_S)

@@ -18,9 +18,9 @@ class Journal:
         """Remove an incomplete line, and return the last `after`, if any."""
         if not self.path.exists():
             return None
-        written = self.path.read_bytes()
-        whole = written[: written.rfind(b"\n") + 1]
-        if len(whole) < len(written):
+        content = self.path.read_bytes()
+        whole = content[: content.rfind(b"\n") + 1]
+        if len(whole) < len(content):
             os.truncate(self.path, len(whole))
         lines = whole.splitlines()
         return json.loads(lines[-1])["after"] if lines else None
@@ -39,7 +39,7 @@ class Journal:
         if not self.path.exists():
             return []
         whole, _, _ = self.path.read_text().rpartition("\n")
-        return [found for line in whole.splitlines() for found in json.loads(line)["ids"]]
+        return [event_id for line in whole.splitlines() for event_id in json.loads(line)["ids"]]
 
 
 def journal_of(folder: Path, merchant_id: int) -> Journal:

@@ -73,13 +73,13 @@ def judge_feed(read: Sequence[str], stored: Sequence[str]) -> FeedVerdict:
     """Compare the events that were read with the stored events, including their order."""
     times = Counter(read)
     common = set(times) & set(stored)
-    in_order = [found for found in dict.fromkeys(read) if found in common]
-    wanted = [found for found in stored if found in common]
+    in_order = [event_id for event_id in dict.fromkeys(read) if event_id in common]
+    expected = [event_id for event_id in stored if event_id in common]
     return FeedVerdict(
         doubled=sum(count - 1 for count in times.values()),
         missing=len(set(stored) - set(times)),
         unknown=len(set(times) - set(stored)),
-        misplaced=sum(a != b for a, b in zip(in_order, wanted, strict=True)),
+        misplaced=sum(a != b for a, b in zip(in_order, expected, strict=True)),
     )
 
 

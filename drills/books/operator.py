@@ -51,14 +51,14 @@ class Operator:
                 await self.service.run_operation(record, _ACTOR)
 
     async def _pay(self, merchant_id: int) -> None:
-        for owed in await statement_store.list_balances(self.service.database, merchant_id):
-            half = owed.amount_minor // 2
-            if half > 0 and not owed.chain:
+        for balance in await statement_store.list_balances(self.service.database, merchant_id):
+            half = balance.amount_minor // 2
+            if half > 0 and not balance.chain:
                 record = RecordPayout(
                     merchant_id=merchant_id,
-                    amount=_units(half, owed.currency),
-                    currency=owed.currency,
-                    reference=f"transfer {self.day} {owed.currency}",
+                    amount=_units(half, balance.currency),
+                    currency=balance.currency,
+                    reference=f"transfer {self.day} {balance.currency}",
                 )
                 await self.service.run_operation(record, _ACTOR)
 

@@ -44,7 +44,7 @@ class PagesVerdict:
     doubled: int = 0  # facts that appear in two statements
     unknown: int = 0  # lines that are not in the ledger, or have a different amount
     unbalanced: int = 0  # the last closing balance plus the open day is not the balance
-    owed: int = 0  # in minor units, summed over all currencies
+    balance_minor: int = 0  # in minor units, summed over all currencies
 
     @property
     def is_clean(self) -> bool:
@@ -52,12 +52,12 @@ class PagesVerdict:
         return not wrong
 
 
-def judge_pages(pages: Sequence[Page], owed: dict[Key, int], balance: int) -> PagesVerdict:
+def judge_pages(pages: Sequence[Page], entries: dict[Key, int], balance: int) -> PagesVerdict:
     """Compare a currency's statements, in order, with the ledger and the reported balance."""
     openings = [0, *(page.closing for page in pages)]
     times = Counter(key for page in pages for key, _ in page.lines)
     stated = [line for page in pages for line in page.lines]
-    rest = {key: amount for key, amount in owed.items() if key not in times}
+    rest = {key: amount for key, amount in entries.items() if key not in times}
     return PagesVerdict(
         pages=len(pages),
         lines=len(stated),
@@ -68,9 +68,9 @@ def judge_pages(pages: Sequence[Page], owed: dict[Key, int], balance: int) -> Pa
             for page in pages
         ),
         doubled=sum(count - 1 for count in times.values()),
-        unknown=sum(owed.get(key) != net for key, net in stated),
-        unbalanced=int(not openings[-1] + sum(rest.values()) == sum(owed.values()) == balance),
-        owed=balance,
+        unknown=sum(entries.get(key) != net for key, net in stated),
+        unbalanced=int(not openings[-1] + sum(rest.values()) == sum(entries.values()) == balance),
+        balance_minor=balance,
     )
 
 
@@ -106,32 +106,34 @@ async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int])
 
 async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
     # These functions call only methods that a connection also has.
-    found = await statement_store.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
+    statements = await statement_store.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
     pages: dict[tuple[str, str], list[Page]] = {}
-    for statement in reversed(found):
+    for statement in reversed(statements):
         money = (statement.currency, statement.chain)
         pages.setdefault(money, []).append(await _page(database, statement))
-    owed: dict[tuple[str, str], dict[Key, int]] = {}
+    entries: dict[tuple[str, str], dict[Key, int]] = {}
     for row in await database.fetch(_OWED, f"merchant_payable:{merchant_id}"):
-        facts = owed.setdefault((row["currency"], row["chain"]), {})
+        facts = entries.setdefault((row["currency"], row["chain"]), {})
         facts[row["fact"], str(row["fact_id"])] = int(row["amount"])
-    shown = await statement_store.list_balances(database, merchant_id)  # type: ignore[arg-type]
-    balances = {(balance.currency, balance.chain): balance.amount_minor for balance in shown}
+    current_balances = await statement_store.list_balances(database, merchant_id)  # type: ignore[arg-type]
+    balances = {
+        (balance.currency, balance.chain): balance.amount_minor for balance in current_balances
+    }
     return [
-        judge_pages(pages.get(money, []), owed.get(money, {}), balances.get(money, 0))
-        for money in sorted(pages.keys() | owed.keys() | balances.keys())
+        judge_pages(pages.get(money, []), entries.get(money, {}), balances.get(money, 0))
+        for money in sorted(pages.keys() | entries.keys() | balances.keys())
     ]
 
 
 async def _page(database: asyncpg.Connection, statement: Statement) -> Page:
     lines: list[tuple[Key, int]] = []
-    while found := await statement_store.list_lines(
+    while lines_page := await statement_store.list_lines(
         database,  # type: ignore[arg-type]
         statement,
         len(lines),
         _LINES,
     ):
-        lines += [((str(line.fact), str(line.fact_id)), line.net_minor) for line in found]
+        lines += [((str(line.fact), str(line.fact_id)), line.net_minor) for line in lines_page]
     return Page(
         opening=statement.opening_minor,
         moved=sum(statement.movements.values()),

@@ -48,16 +48,16 @@ async def _page(
 
 
 async def _main(folder: Path) -> None:
-    told = json.loads((folder / "shops.json").read_text())
+    description = json.loads((folder / "shops.json").read_text())
     timeout = aiohttp.ClientTimeout(total=_WAIT_S + 10)
     connector = aiohttp.TCPConnector(limit=0)
     async with (
         aiohttp.ClientSession(timeout=timeout, connector=connector) as http,
         asyncio.TaskGroup() as work,
     ):
-        for shop in told["shops"]:
+        for shop in description["shops"]:
             journal = journal_of(folder, shop["id"])
-            work.create_task(read(http, told["api_url"], shop["api_key"], journal))
+            work.create_task(read(http, description["api_url"], shop["api_key"], journal))
 
 
 if __name__ == "__main__":

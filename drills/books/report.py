@@ -46,14 +46,18 @@ class Outcome:
 
 
 def show(outcome: Outcome, console: Console) -> None:
-    shown = Table(title="Ledger and event feeds under faults", show_header=False)
-    shown.add_column(no_wrap=True)
-    shown.add_column(justify="right")
+    table = Table(title="Ledger and event feeds under faults", show_header=False)
+    table.add_column(no_wrap=True)
+    table.add_column(justify="right")
     for name, value in _rows(outcome):
-        shown.add_row(name, value)
-    console.print(shown)
-    for word, found in (("lost", outcome.lost), ("wrong", outcome.wrong), ("stuck", outcome.stuck)):
-        for line in found[:_SHOWN]:
+        table.add_row(name, value)
+    console.print(table)
+    for word, failures in (
+        ("lost", outcome.lost),
+        ("wrong", outcome.wrong),
+        ("stuck", outcome.stuck),
+    ):
+        for line in failures[:_SHOWN]:
             console.print(f"{word}: {line}", markup=False)
     console.print("passed" if outcome.is_clean else "FAILED")
 
@@ -94,7 +98,7 @@ def _rows(outcome: Outcome) -> list[tuple[str, str]]:
         ("lines in two statements, or not in the ledger", f"{pages.doubled}, {pages.unknown}"),
         ("facts on the open day", f"{pages.open_facts:,}"),
         ("balances that do not match the statements", str(pages.unbalanced)),
-        ("merchant balances, minor units", f"{pages.owed:,}"),
+        ("merchant balances, minor units", f"{pages.balance_minor:,}"),
     ]  # fmt: skip
 
 

@@ -35,7 +35,7 @@ class Drill:
     per_s: float  # requests per second of each merchant
     around_s: float = 15.0  # duration of the load before a fault and after its repair
     calls: list[Call] = field(default_factory=list[Call])
-    found: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
+    verdict: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
 
     async def run(self, fault: Fault) -> Run:
         """Inject a fault while both merchants send requests, and check the results."""
@@ -68,7 +68,7 @@ class Drill:
         resent = await own.resend(client) + await other.resend(client)
         await client.close()
         self.calls += [*own.calls, *other.calls, *resent]
-        before, self.found = self.found, await self._verdict()
+        before, self.verdict = self.verdict, await self._verdict()
         return Run(
             fault=fault.name,
             title=fault.title,
@@ -78,9 +78,9 @@ class Drill:
             during_s=[call.seconds for call in other.calls if since <= call.due < until],
             errors=failures(own.calls),
             others_failed=sum(not call.is_ok for call in other.calls),
-            lost=len(self.found.lost - before.lost) + sum(not call.is_ok for call in resent),
-            doubled=len(self.found.doubled - before.doubled),
-            missing=len(self.found.missing - before.missing),
+            lost=len(self.verdict.lost - before.lost) + sum(not call.is_ok for call in resent),
+            doubled=len(self.verdict.doubled - before.doubled),
+            missing=len(self.verdict.missing - before.missing),
         )
 
     async def _verdict(self) -> Verdict:
@@ -88,17 +88,17 @@ class Drill:
         deadline = time.monotonic() + _DELIVERED_S
         while True:
             stored, events = await self.scene.stored()
-            found = judge(self.calls, stored, events, self.scene.told())
-            if not found.missing - self.found.missing or time.monotonic() > deadline:
-                return found
+            verdict = judge(self.calls, stored, events, self.scene.told())
+            if not verdict.missing - self.verdict.missing or time.monotonic() > deadline:
+                return verdict
             await asyncio.sleep(_LOOK_S)
 
 
 async def _run(options: argparse.Namespace, folder: Path, console: Console) -> bool:
     runs: list[Run] = []
     try:
-        async with scene.running(folder) as made:
-            drill = Drill(made, options.rate)
+        async with scene.running(folder) as running_scene:
+            drill = Drill(running_scene, options.rate)
             for fault in _chosen(options.only):
                 for number in range(1, options.runs + 1):
                     runs.append(await drill.run(fault))

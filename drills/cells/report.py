@@ -54,13 +54,13 @@ def show_run(run: Run, number: int, console: Console) -> None:
 
 def table(runs: Sequence[Run]) -> Table:
     """Return a table with a row for each fault."""
-    shown = Table(title="Installations under load")
-    shown.add_column("fault")
+    rendered = Table(title="Installations under load")
+    rendered.add_column("fault")
     for name in (*_COLUMNS, *_COUNTS):
-        shown.add_column(name, justify="right")
+        rendered.add_column(name, justify="right")
     for title, group in _grouped(runs):
-        shown.add_row(title, *figures(group))
-    return shown
+        rendered.add_row(title, *figures(group))
+    return rendered
 
 
 def figures(runs: Sequence[Run]) -> list[str]:

@@ -86,12 +86,12 @@ def main() -> int:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _keep_logs(folder: Path, kept: Path) -> None:
+def _keep_logs(folder: Path, target: Path) -> None:
     """Save the programs' logs, and delete the logs of the previous drill."""
-    shutil.rmtree(kept, ignore_errors=True)
-    kept.mkdir()
+    shutil.rmtree(target, ignore_errors=True)
+    target.mkdir()
     for log in folder.glob("*.log"):
-        shutil.copy(log, kept)
+        shutil.copy(log, target)
 
 
 if __name__ == "__main__":

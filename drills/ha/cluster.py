@@ -90,10 +90,10 @@ def _members() -> Members:
         with suppress(OSError, ValueError):
             url = f"http://{address(host)}:{STATUS_PORT}/cluster"
             with urllib.request.urlopen(url, timeout=_ANSWER_S) as answer:
-                found: list[dict[str, Any]] = json.load(answer)["members"]
+                members: list[dict[str, Any]] = json.load(answer)["members"]
             return Members(
-                {member["name"]: member["role"] for member in found},
-                {member["name"]: member["state"] for member in found},
+                {member["name"]: member["role"] for member in members},
+                {member["name"]: member["state"] for member in members},
             )
     return Members({}, {})
 

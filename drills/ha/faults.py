@@ -52,8 +52,8 @@ async def _start_again(stage: Stage, *names: str) -> None:
 async def _kill_postgres(stage: Stage) -> None:
     leader = stage.before.leader
     patroni = stage.cluster.programs[leader].process
-    kept = patroni.pid if patroni else 0
-    await asyncio.to_thread(network.send, leader, signal.SIGKILL, kept)
+    patroni_pid = patroni.pid if patroni else 0
+    await asyncio.to_thread(network.send, leader, signal.SIGKILL, patroni_pid)
 
 
 async def _kill_leader(stage: Stage) -> None:

@@ -106,9 +106,9 @@ def processes(host: str) -> list[int]:
     return _processes(namespace(host))
 
 
-def send(host: str, number: int, *kept: int) -> None:
-    """Send a signal to all processes on a host except `kept`."""
-    for process in set(processes(host)) - set(kept):
+def send(host: str, number: int, *spared_pids: int) -> None:
+    """Send a signal to all processes on a host except `spared_pids`."""
+    for process in set(processes(host)) - set(spared_pids):
         with suppress(ProcessLookupError):
             os.kill(process, number)
 
@@ -121,10 +121,10 @@ def _filter(change: str, host: str, others: tuple[str, ...]) -> None:
 
 def _end_processes(name: str) -> None:
     for _ in range(_GONE_TRIES):
-        found = [process for process in _processes(name) if process != os.getpid()]
-        if not found:
+        remaining = [process for process in _processes(name) if process != os.getpid()]
+        if not remaining:
             return
-        for process in found:
+        for process in remaining:
             with suppress(ProcessLookupError):
                 os.kill(process, signal.SIGCONT)
                 os.kill(process, signal.SIGKILL)
@@ -140,7 +140,7 @@ def _ip(*words: str) -> str:
 
 
 def _run(*command: str) -> str:
-    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
-    if done.returncode != 0:
-        raise OSError(f"{' '.join(command)}: {done.stderr.strip()}")
-    return done.stdout
+    result = subprocess.run(command, capture_output=True, text=True, check=False, timeout=30)
+    if result.returncode != 0:
+        raise OSError(f"{' '.join(command)}: {result.stderr.strip()}")
+    return result.stdout

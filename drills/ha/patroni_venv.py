@@ -19,9 +19,9 @@ def patroni_program(var_dir: Path) -> Path:
         uv = [sys.executable, "-m", "uv"]
         _run([*uv, "venv", "--quiet", "--clear", str(folder)])
         # The lock also contains the build requirements of two packages.
-        held = ["--require-hashes", "--build-constraints", str(_LOCK), "-r", str(_LOCK)]
+        requirements = ["--require-hashes", "--build-constraints", str(_LOCK), "-r", str(_LOCK)]
         python = str(folder / "bin" / "python")
-        _run([*uv, "pip", "install", "--quiet", "--python", python, *held])
+        _run([*uv, "pip", "install", "--quiet", "--python", python, *requirements])
         stamp.write_text(lock)
     return folder / "bin" / "patroni"
 

@@ -119,13 +119,13 @@ def pgbouncer(folder: Path, passwords: Passwords) -> Program:
     text = (SHIPPED / "pgbouncer.ini").read_text()
     text = text.replace("/etc/pgbouncer/userlist.txt", str(users))
     path.write_text(text.replace("/run/postgresql/pgbouncer.pid", str(own / "pid")))
-    for kept in (own, users, path):
-        shutil.chown(kept, "nobody", "nogroup")
+    for owned_path in (own, users, path):
+        shutil.chown(owned_path, "nobody", "nogroup")
     users.chmod(0o600)
     return Program("pgbouncer", [*NOBODY, "pgbouncer", str(path)], {}, folder)
 
 
 def databases(folder: Path, patroni_bin: Path, passwords: Passwords) -> dict[str, Program]:
     """Return the programs of the etcd and database hosts, by host."""
-    found = {host: etcd(host, folder) for host in ETCDS}
-    return found | {host: patroni(host, folder, patroni_bin, passwords) for host in DATABASES}
+    programs = {host: etcd(host, folder) for host in ETCDS}
+    return programs | {host: patroni(host, folder, patroni_bin, passwords) for host in DATABASES}

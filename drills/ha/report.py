@@ -41,15 +41,15 @@ def show_run(run: Run, number: int, console: Console) -> None:
 
 def table(runs: Sequence[Run]) -> Table:
     """Return a table with a row for each fault, in the order of the first runs."""
-    shown = Table(title="Faults under load: medians", show_lines=False)
-    shown.add_column("fault")
+    rendered = Table(title="Faults under load: medians", show_lines=False)
+    rendered.add_column("fault")
     for name in ("runs", "write outage", "maximum", "p99 recovery", "failed requests", "lost"):
-        shown.add_column(name, justify="right")
-    shown.add_column("duplicated", justify="right")
-    shown.add_column("missing events", justify="right")
+        rendered.add_column(name, justify="right")
+    rendered.add_column("duplicated", justify="right")
+    rendered.add_column("missing events", justify="right")
     for title in dict.fromkeys(run.title for run in runs):
-        shown.add_row(title, *figures([run for run in runs if run.title == title]))
-    return shown
+        rendered.add_row(title, *figures([run for run in runs if run.title == title]))
+    return rendered
 
 
 def figures(runs: Sequence[Run]) -> list[str]:

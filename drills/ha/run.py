@@ -37,7 +37,7 @@ class Drill:
     scene: Scene
     per_s: float
     calls: list[Call] = field(default_factory=list[Call])
-    found: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
+    verdict: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))
 
     async def run(self, fault: Fault) -> Run:
         """Inject a fault under load, and check the payments."""
@@ -64,7 +64,7 @@ class Drill:
         resent = await load.resend(client)
         await client.close()
         self.calls += [*load.calls, *resent]
-        before, self.found = self.found, await self._verdict()
+        before, self.verdict = self.verdict, await self._verdict()
         left = sum(not call.is_ok for call in resent)
         return Run(
             fault=fault.name,
@@ -73,9 +73,9 @@ class Drill:
             outage_s=outage_s(load.calls, since),
             settled_s=settled_s(load.calls, since),
             errors=failures(load.calls) + failures([call for call in resent if left]),
-            lost=len(self.found.lost - before.lost),
-            doubled=len(self.found.doubled - before.doubled),
-            missing=len(self.found.missing - before.missing),
+            lost=len(self.verdict.lost - before.lost),
+            doubled=len(self.verdict.doubled - before.doubled),
+            missing=len(self.verdict.missing - before.missing),
         )
 
     async def _verdict(self) -> Verdict:
@@ -83,9 +83,9 @@ class Drill:
         deadline = time.monotonic() + _DELIVERED_S
         while True:
             stored, events = await self.scene.stored()
-            found = judge(self.calls, stored, events, self.scene.receiver.told)
-            if not found.missing - self.found.missing or time.monotonic() > deadline:
-                return found
+            verdict = judge(self.calls, stored, events, self.scene.receiver.told)
+            if not verdict.missing - self.verdict.missing or time.monotonic() > deadline:
+                return verdict
             await asyncio.sleep(_LOOK_S)
 
 

@@ -57,11 +57,11 @@ class Scene:
             )
         finally:
             await connection.close()
-        found = [
+        stored_payments = [
             StoredPayment(ids.format_id(ids.PAYMENT, row["id"]), row["payer_uid"], row["status"])
             for row in payments
         ]
-        return found, [ids.format_id(ids.PAYMENT, row["payment_id"]) for row in events]
+        return stored_payments, [ids.format_id(ids.PAYMENT, row["payment_id"]) for row in events]
 
 
 @asynccontextmanager
