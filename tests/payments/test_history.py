@@ -307,7 +307,7 @@ class History(RuleBasedStateMachine):
     def create(self, ttl_s: int, response: str, selects: int) -> None:
         self.payments.append(self.run(self.world.create(expires_in_s=ttl_s)))
         if selects:
-            self.check_invariants()
+            self.assert_invariants()
             self.run_all(self._select(1, False, response))
 
     @precondition(lambda self: self.payments)
@@ -351,10 +351,10 @@ class History(RuleBasedStateMachine):
         self, kinds: tuple[str, str], amount: str | None, refund_outcome: str
     ) -> None:
         self.payments.append(self.run(self.world.create(expires_in_s=7200)))
-        self.check_invariants()
+        self.assert_invariants()
         self.run_all(self._select(1, False, "accept"))
         self.run_all(self._callback(0, "exact", "a"), self._callback(0, kinds[0], "b"))
-        self.check_invariants()
+        self.assert_invariants()
         self.run_all(self._request_refund(1, amount), self._callback(0, kinds[1], "c"))
         self.run_all(self._refund_work(refund_outcome, "done"))
 
@@ -362,9 +362,9 @@ class History(RuleBasedStateMachine):
     @rule(number=numbers, amount=amounts, refund_outcome=refund_outcomes, then=refund_outcomes)
     def refund(self, number: int, amount: str | None, refund_outcome: str, then: str) -> None:
         self.run_all(self._request_refund(number, amount))
-        self.check_invariants()
+        self.assert_invariants()
         self.run_all(self._refund_work(refund_outcome, "pending"))
-        self.check_invariants()
+        self.assert_invariants()
         self.run_all(self._refund_callback(number, then, uuid4().hex))
 
     @precondition(lambda self: self.payments)
@@ -374,7 +374,7 @@ class History(RuleBasedStateMachine):
         self.run_all(self._select(1, False, "accept"))
         for _ in range(3):
             self.run_all(self._callback(0, "attempted", uuid4().hex))
-        self.check_invariants()
+        self.assert_invariants()
         self.run_all(self._callback(0, kind, "c"), self._work("open", close))
 
     @precondition(lambda self: self.payments)
@@ -410,11 +410,11 @@ class History(RuleBasedStateMachine):
         for state in states:
             before = {key: payment["status"] for key, payment in self.payment_rows.items()}
             self.run_all(self._dispute(number, name, state, funds, thirds))
-            self.check_invariants()
+            self.assert_invariants()
             after = {key: payment["status"] for key, payment in self.payment_rows.items()}
             assert after == before, "a dispute changed a payment's status"
             self.run_all(self._request_refund(number, amount))
-            self.check_invariants()
+            self.assert_invariants()
 
     @rule(on=st.booleans())
     def policy(self, on: bool) -> None:
@@ -454,7 +454,7 @@ class History(RuleBasedStateMachine):
     # The invariants.
 
     @invariant()
-    def check_invariants(self) -> None:
+    def assert_invariants(self) -> None:
         self.run(self._check())
 
     async def _check(self) -> None:
@@ -592,7 +592,7 @@ class History(RuleBasedStateMachine):
     def teardown(self) -> None:
         """Advance the clock and run the workers until every payment has ended once."""
         self.run(self._finish())
-        self.check_invariants()
+        self.assert_invariants()
 
     async def _leave_processing(self) -> None:
         """Check that a payment does not stay PROCESSING if a gateway repeats a report for a day."""

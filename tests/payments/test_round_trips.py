@@ -21,8 +21,8 @@ class CountingProxy(FaultProxy):
 
     write_count = 0
 
-    async def _ask(
-        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, losing: asyncio.Event
+    async def _forward_requests(
+        self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter, is_lost: asyncio.Event
     ) -> None:
         with contextlib.suppress(ConnectionError):
             while data := await reader.read(65_536):
