@@ -1,4 +1,4 @@
-"""Operation pages: the form, a dry run, the confirmation and the result."""
+"""Operation pages: the form, the dry run, the confirmation and the result."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace

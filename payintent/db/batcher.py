@@ -1,6 +1,6 @@
 """Natural batching: requests that arrive while a statement is running share the next statement.
 
-An idle batcher runs a request immediately and alone. Requests that arrive in the meantime form a
+An idle batcher runs a request immediately, on its own. Requests that arrive in the meantime form a
 second batch, which starts in the next iteration of the event loop. Later requests wait until either
 batch finishes. The batch size thus adapts to the load, and no request waits for a batch to fill up.
 """
@@ -45,7 +45,7 @@ class Batcher(Generic[Item, Result]):
     """Runs items of the same kind, alone or in batches, with a separate result for each.
 
     `process_batch` must return the results in the order of the items. If it fails, it must not
-    leave any changes: each item is then processed again alone, so that only invalid items fail.
+    leave any changes: each item is then processed again on its own, and only invalid items fail.
     After a `StorageUnavailableError` the outcome is unknown, so all callers receive the error.
     `process_item` is an optional, cheaper way to process a single item.
 
@@ -164,5 +164,5 @@ class Batcher(Generic[Item, Result]):
             return
         try:
             member.succeed(await self._process_item(member.item))
-        except Exception as error:  # noqa: BLE001 - raised to the caller
+        except Exception as error:  # noqa: BLE001 - propagated to the caller
             member.fail(error)

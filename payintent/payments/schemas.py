@@ -68,7 +68,7 @@ def read_metadata(raw: msgspec.Raw, settings: Settings) -> Metadata:
 
 
 def _canonicalize(text: str) -> str | None:
-    """Return JSON that does not depend on key order, white space or escapes.
+    """Return JSON that does not depend on key order, whitespace or escapes.
 
     Objects are encoded as `{"o": [[key, value], ...]}` and numbers as `{"n": "1.50"}`, so that the
     two encodings cannot be confused. Numbers are compared as text.

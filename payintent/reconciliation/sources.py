@@ -1,4 +1,4 @@
-"""Sources of gateways' files: a local folder or an S3 bucket, with a folder per account."""
+"""Sources of gateway files: a local folder or an S3 bucket, with a folder per account."""
 
 import asyncio
 import hashlib
@@ -47,7 +47,7 @@ class FileSource(Protocol):
     def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
         """Yield pages of files from all accounts. Raises `SourceUnavailableError`.
 
-        Files remain in the source after their comparison, so there may be many.
+        Files remain in the source after they have been compared, so there may be many.
         """
         ...
 
@@ -185,7 +185,7 @@ class _Page:
 
 
 class S3Source:
-    """A bucket addressed by a path-style URL: `https://host/bucket`, or with a key prefix."""
+    """A bucket with a path-style URL: `https://host/bucket`, optionally followed by a prefix."""
 
     name = "s3"
 

@@ -26,7 +26,7 @@ class RefundAddressRequest:
     token: str
     chain_name: str
     destination: str | None
-    entries: int  # how often the buyer has entered an address
+    entries: int  # the number of times the buyer has entered an address
     status: RefundStatus
     can_enter: bool  # whether the buyer can enter or correct the address
     reference: str | None  # the hash of the last transaction

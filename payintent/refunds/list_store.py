@@ -35,7 +35,7 @@ class RefundDetails:
     chain: str | None
     payer: str | None  # the sender's on-chain address
     destination: str | None
-    address_entries: int  # for a deposit: how often the buyer has entered the destination
+    address_entries: int  # for a deposit: the number of times the buyer has entered the destination
     can_enter_address: bool  # for a deposit: whether the buyer can enter or correct it
     reason: str | None
     requested_by: str
@@ -234,7 +234,7 @@ async def sum_unapproved_on_chain(
 
 
 async def sum_unapproved_at_gateways(tx: Tx, merchant_id: int, currency: str) -> Decimal:
-    """Return a merchant's total of unapproved refunds at gateways in the last day.
+    """Return a merchant's total of unapproved gateway refunds in the last day.
 
     The total is in the smallest units of the captures' currency. Refunds made directly at the
     gateway do not count. Takes a lock, so that no concurrent transaction can add to the total.

@@ -81,11 +81,9 @@ class RefundRoutes:
         limit = read_limit(request.query_params.get("limit"))
         before = read_id_cursor(request.query_params.get("cursor"))
         payment = await self._get_payment(request, merchant)
-        refund_creator = await refund_lists.list_for_payment(
-            self.database, payment.id, before, limit + 1
-        )
+        refunds = await refund_lists.list_for_payment(self.database, payment.id, before, limit + 1)
         return page_response(
-            refund_creator,
+            refunds,
             limit,
             make_refund_fields,
             lambda last_refund: write_id_cursor(last_refund.id),
@@ -95,9 +93,9 @@ class RefundRoutes:
         """`GET /refunds?status=&updated_since=&limit=&cursor=`: most recently updated first."""
         limit = read_limit(request.query_params.get("limit"))
         refund_filter = read_refund_filter(request.query_params, merchant.merchant_id)
-        refund_creator = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
+        refunds = await refund_lists.list_by_update(self.database, refund_filter, limit + 1)
         return page_response(
-            refund_creator,
+            refunds,
             limit,
             make_refund_fields,
             lambda last_refund: write_time_cursor(last_refund.updated_at, last_refund.id),

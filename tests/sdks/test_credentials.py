@@ -1,4 +1,4 @@
-"""Keys and secrets from files: white space is ignored, and invalid values are refused."""
+"""Keys and secrets from files: whitespace is ignored, and invalid values are refused."""
 
 import asyncio
 import base64

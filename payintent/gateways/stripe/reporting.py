@@ -68,9 +68,9 @@ class StripeBalancePage(Struct, frozen=True):
 def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
     """Convert a transaction to a movement.
 
-    Returns None for other categories and for unfinished refunds. Payments and disputes use the
-    amount and currency of their charge, which may differ from the balance's. A failed refund is
-    followed by a reversal, and both are ignored.
+    Returns None for categories that are not movements, and for unfinished refunds. Payments and
+    disputes use the amount and currency of their charge, which may differ from the balance's. A
+    failed refund is followed by a reversal, and both are ignored.
     """
     source = transaction.source
     if not isinstance(source, StripeExpandedSource):

@@ -53,7 +53,7 @@ def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
 
 
 def check_key(text: str, *, live: bool) -> str:
-    """Return a key without surrounding white space.
+    """Return a key without surrounding whitespace.
 
     Raises `UsageError` if the key is invalid, or live without `--live`.
     """

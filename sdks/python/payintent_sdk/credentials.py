@@ -18,7 +18,7 @@ _GROUP = 4  # characters per base64 group
 
 
 def read_api_key(text: str) -> str:
-    """Return an API key without surrounding white space. Raises `ValueError` if it is invalid."""
+    """Return an API key without surrounding whitespace. Raises `ValueError` if it is invalid."""
     key = _strip(text, "an API key")
     if not key.startswith("sk_"):
         raise ValueError("an API key must begin with sk_")
@@ -28,7 +28,7 @@ def read_api_key(text: str) -> str:
 
 
 def read_base_url(text: str) -> str:
-    """Return a base URL without surrounding white space. Raises `ValueError` if it is invalid."""
+    """Return a base URL without surrounding whitespace. Raises `ValueError` if it is invalid."""
     url = _strip(text, "a base URL")
     if not url.lower().startswith(("https://", "http://")):
         raise ValueError("a base URL must begin with https:// or http://")
