@@ -33,16 +33,19 @@ async def wait_for_dispute(
 async def test_dispute_callbacks_report_the_disputed_amount_and_the_outcome(
     harness: Harness,
 ) -> None:
-    money = (await open_paid_session(harness)).capture
-    dispute = await harness.dispute(money)
+    capture = (await open_paid_session(harness)).capture
+    dispute = await harness.dispute(capture)
     open_report = await wait_for_dispute(
-        harness, money.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN
+        harness, capture.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN
     )
-    assert (open_report.amount_minor, open_report.currency) == (money.amount_minor, money.currency)
+    assert (open_report.amount_minor, open_report.currency) == (
+        capture.amount_minor,
+        capture.currency,
+    )
     assert open_report.reason
     await harness.win(dispute)
     won_report = await wait_for_dispute(
-        harness, money.reference, DisputeState.WON, DisputedFunds.REINSTATED
+        harness, capture.reference, DisputeState.WON, DisputedFunds.REINSTATED
     )
     assert won_report.reference == open_report.reference
 
@@ -50,10 +53,10 @@ async def test_dispute_callbacks_report_the_disputed_amount_and_the_outcome(
 async def test_two_disputes_have_different_references(harness: Harness) -> None:
     references = set[str]()
     for _ in range(2):
-        money = (await open_paid_session(harness)).capture
-        await harness.dispute(money)
+        capture = (await open_paid_session(harness)).capture
+        await harness.dispute(capture)
         report = await wait_for_dispute(
-            harness, money.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN
+            harness, capture.reference, DisputeState.OPEN, DisputedFunds.WITHDRAWN
         )
         references.add(report.reference)
     assert len(references) == 2

@@ -90,9 +90,9 @@ async def test_cached_figures_of_random_histories_match_the_stored_rows(
     clock_s.now_s += 61
     figures = await cache.get()
     sums = figures.totals(Period.MONTH)
-    money = {key: value for key, value in sums.items() if "DELIVERED" not in key[0]}
+    payment_sums = {key: value for key, value in sums.items() if "DELIVERED" not in key[0]}
     expected = await sum_stored(world)
-    assert money == expected
+    assert payment_sums == expected
     counts = Counter[str]()
     for (kind, _), amount in expected.items():
         counts[kind] += amount.count

@@ -13,9 +13,9 @@ def test_no_wait_ends_early_on_the_servers_event_loop() -> None:
     clock = ScaledClock(scale=10.0)
 
     async def scaled(delay_s: float) -> float:
-        begun = time.monotonic()
+        started = time.monotonic()
         await clock.wait(delay_s)
-        return time.monotonic() - begun - delay_s / 10.0
+        return time.monotonic() - started - delay_s / 10.0
 
     async def real(delay_s: float) -> float:
         moment = datetime.now(UTC) + timedelta(seconds=delay_s)

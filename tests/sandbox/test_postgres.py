@@ -161,9 +161,9 @@ def test_a_stop_is_clean_and_can_be_repeated(server: Postgres, data_dir: Path) -
 def test_a_stop_does_not_wait_for_idle_connections(server: Postgres) -> None:
     async def stop_while_connected(url: str) -> float:
         connection = await asyncpg.connect(url)
-        begun = time.monotonic()
+        started = time.monotonic()
         await asyncio.to_thread(server.stop)
-        took_s = time.monotonic() - begun
+        took_s = time.monotonic() - started
         with contextlib.suppress(OSError, asyncpg.PostgresError, asyncpg.InterfaceError):
             await connection.close()
         return took_s

@@ -88,9 +88,9 @@ def test_the_chains_run_without_the_sandbox_and_preserve_their_state(terminal: T
     evm = Evm(chains["bsc"]["rpc_url"])
     try:
         usdt = Deployed(evm, load(PLAIN_TOKEN), chains["bsc"]["tokens"]["USDT"]["address"])
-        somebody = Account.create().address
-        terminal.good("fund", "bsc", somebody, "--units", 7)
-        assert (evm.coins(somebody), usdt.call("balanceOf", somebody)) == (7 * 10**18, 7 * 10**18)
+        recipient = Account.create().address
+        terminal.good("fund", "bsc", recipient, "--units", 7)
+        assert (evm.coins(recipient), usdt.call("balanceOf", recipient)) == (7 * 10**18, 7 * 10**18)
         before = block(evm)
         terminal.good("mine", "bsc", 4)
         number = int(before["number"], 16)
@@ -107,7 +107,7 @@ def test_the_chains_run_without_the_sandbox_and_preserve_their_state(terminal: T
     terminal.up()
     assert terminal.chains() == chains
     evm = Evm(chains["bsc"]["rpc_url"])
-    assert evm.coins(somebody) == 7 * 10**18
+    assert evm.coins(recipient) == 7 * 10**18
     assert block(evm, hex(number))["hash"] == before["hash"]
     evm.close()
 

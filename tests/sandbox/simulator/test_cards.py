@@ -87,8 +87,8 @@ async def test_a_card_submitted_twice_is_captured_once(shop: Shop, merchant: Mer
     session = await shop.create()
     await shop.pay(session, APPROVED)
     capture = (await shop.inquire(session["id"]))["capture"]
-    again = await shop.pay(session, APPROVED)
-    assert (again.status, again.headers["location"]) == (303, RETURN_URL)
+    repeated = await shop.pay(session, APPROVED)
+    assert (repeated.status, repeated.headers["location"]) == (303, RETURN_URL)
     assert (await shop.inquire(session["id"]))["capture"] == capture
     await merchant.wait_for(1)
     assert len(await shop.log(kind="callback", reference=session["reference"])) == 1
@@ -169,12 +169,12 @@ async def test_repeated_callbacks_have_the_same_id_and_content_but_different_byt
 async def test_a_payment_without_a_callback_is_found_by_an_inquiry(
     shop: Shop, merchant: Merchant
 ) -> None:
-    silent, loud = await shop.create(), await shop.create()
-    await shop.pay(silent, NO_CALLBACK)
-    assert (await shop.inquire(silent["id"]))["status"] == "paid"
-    await shop.pay(loud, APPROVED)
+    unreported, reported = await shop.create(), await shop.create()
+    await shop.pay(unreported, NO_CALLBACK)
+    assert (await shop.inquire(unreported["id"]))["status"] == "paid"
+    await shop.pay(reported, APPROVED)
     await merchant.wait_for(1)
-    assert await shop.log(kind="callback", reference=silent["reference"]) == []
+    assert await shop.log(kind="callback", reference=unreported["reference"]) == []
 
 
 async def test_a_capture_can_follow_the_close_of_a_session(shop: Shop, merchant: Merchant) -> None:

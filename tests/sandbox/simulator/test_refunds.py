@@ -98,8 +98,8 @@ async def test_a_repeated_reference_refunds_once_and_a_different_amount_gets_a_4
 ) -> None:
     session = await paid(shop)
     request = order(shop, session, amount_minor=60_000)
-    first, again = await refund(shop, request), await refund(shop, request)
-    assert (first.status, again.status, again.json) == (201, 200, first.json)
+    first, repeated = await refund(shop, request), await refund(shop, request)
+    assert (first.status, repeated.status, repeated.json) == (201, 200, first.json)
     assert (await refund(shop, request | {"amount_minor": 1})).status == 409
     assert (await shop.inquire(session["id"]))["capture"]["refunded_minor"] == 60_000
 
@@ -116,8 +116,8 @@ async def test_refunds_cannot_exceed_the_captured_amount(shop: Shop) -> None:
     session = await paid(shop)
     part = order(shop, session, amount_minor=100_000)
     over = order(shop, session, amount_minor=59_001)
-    rest = order(shop, session, amount_minor=59_000)
-    statuses = [(await refund(shop, request)).status for request in (part, over, rest, over)]
+    remainder = order(shop, session, amount_minor=59_000)
+    statuses = [(await refund(shop, request)).status for request in (part, over, remainder, over)]
     assert statuses == [201, 422, 201, 422]
     assert (await inquire(shop, over["reference"])).status == 404
 
@@ -133,8 +133,8 @@ async def test_refunds_need_a_known_capture_its_currency_and_its_account(
     assert (await refund(shop, request, key="nobody")).status == 401
     unknown = await inquire(shop, request["reference"])
     assert (unknown.status, unknown.json) == (404, {"error": "no such refund"})
-    mine = (await refund(shop, request)).json["id"]
-    assert (await shop.call("GET", f"/v1/refunds/{mine}", key=OTHER_KEY)).status == 404
+    refund_id = (await refund(shop, request)).json["id"]
+    assert (await shop.call("GET", f"/v1/refunds/{refund_id}", key=OTHER_KEY)).status == 404
 
 
 async def test_a_capture_in_another_currency_is_refunded_in_that_currency(shop: Shop) -> None:
@@ -167,12 +167,12 @@ async def test_a_pending_refund_reserves_its_amount_and_succeeds_a_scaled_minute
 ) -> None:
     session = await paid(shop, REFUND_PENDING)
     request = order(shop, session)
-    begun = time.monotonic()
+    started = time.monotonic()
     reply = await refund(shop, request)
     assert (reply.status, reply.json["status"]) == (201, "pending")
     assert (await refund(shop, order(shop, session, amount_minor=1))).status == 422
     received = await callback_of(merchant, request["reference"])
-    assert time.monotonic() - begun >= 60 / SCALE
+    assert time.monotonic() - started >= 60 / SCALE
     assert received.event["type"] == "refund.succeeded"
     assert (await inquire(shop, request["reference"])).json["status"] == "succeeded"
 
@@ -190,8 +190,8 @@ async def test_a_tester_can_decide_a_pending_refund_early(
         assert (settled.status, settled.json["status"]) == (200, status)
         callback = await callback_of(merchant, request["reference"])
         assert callback.event["type"] == f"refund.{status}"
-    again = await slow_shop.call("POST", path(**pending), json={"status": "refused"})
-    assert again.status == 409
+    repeated = await slow_shop.call("POST", path(**pending), json={"status": "refused"})
+    assert repeated.status == 409
     bad = await slow_shop.call("POST", path(**pending), json={"status": "pending"})
     assert bad.status == 400
     assert (
@@ -245,9 +245,9 @@ async def test_a_hanging_refund_succeeds_and_responds_late(shop: Shop, merchant:
     rule = {"match": {"reference": session["reference"]}, "action": "hang_refund"}
     await shop.set_rules(rule)
     request = order(shop, session)
-    begun = time.monotonic()
+    started = time.monotonic()
     reply = await refund(shop, request)
-    assert time.monotonic() - begun >= 35 / SCALE
+    assert time.monotonic() - started >= 35 / SCALE
     assert (reply.status, reply.json["status"]) == (201, "succeeded")
     assert (await callback_of(merchant, request["reference"])).event["refund"] == reply.json
 

@@ -63,10 +63,10 @@ async def test_the_first_matching_rule_applies_and_used_up_rules_are_skipped(sho
 async def test_a_hanging_create_creates_the_session_and_responds_late(shop: Shop) -> None:
     await shop.set_rules({"match": {}, "action": "hang35s"})
     order = shop.order()
-    begun = time.monotonic()
+    started = time.monotonic()
     reply = await shop.call("POST", "/v1/sessions", json=order)
     assert reply.status == 201
-    assert time.monotonic() - begun >= 35 / SCALE
+    assert time.monotonic() - started >= 35 / SCALE
     assert (await shop.inquire(order["reference"]))["status"] == "open"
 
 
@@ -89,8 +89,8 @@ async def test_the_callback_can_arrive_before_the_create_response(
     [received] = merchant.received  # no need to wait: it has arrived already
     assert received.event["session"] == reply.json
     assert (reply.status, reply.json["status"]) == (201, "paid")
-    again = await shop.call("POST", "/v1/sessions", json=order)
-    assert (again.status, again.json) == (200, reply.json)
+    repeated = await shop.call("POST", "/v1/sessions", json=order)
+    assert (repeated.status, repeated.json) == (200, reply.json)
     assert len(merchant.received) == 1
 
 

@@ -28,10 +28,10 @@ async def test_a_new_session_is_open_and_found_by_id_and_reference(shop: Shop) -
 async def test_a_repeated_reference_returns_the_session_and_a_changed_order_409(shop: Shop) -> None:
     order = shop.order()
     first = await shop.call("POST", "/v1/sessions", json=order)
-    again = await shop.call("POST", "/v1/sessions", json=order)
+    repeated = await shop.call("POST", "/v1/sessions", json=order)
     dearer = await shop.call("POST", "/v1/sessions", json=order | {"amount_minor": 159_001})
     other_currency = await shop.call("POST", "/v1/sessions", json=order | {"currency": "USD"})
-    assert (again.status, again.json) == (200, first.json)
+    assert (repeated.status, repeated.json) == (200, first.json)
     assert (dearer.status, other_currency.status) == (409, 409)
 
 
@@ -51,10 +51,10 @@ async def test_a_wrong_key_gets_a_401_and_sessions_of_another_account_a_404(shop
 
 async def test_two_accounts_can_use_the_same_reference(shop: Shop) -> None:
     order = shop.order()
-    mine = await shop.call("POST", "/v1/sessions", json=order)
-    theirs = await shop.call("POST", "/v1/sessions", key=OTHER_KEY, json=order)
-    assert (mine.status, theirs.status) == (201, 201)
-    assert mine.json["id"] != theirs.json["id"]
+    first_account = await shop.call("POST", "/v1/sessions", json=order)
+    second_account = await shop.call("POST", "/v1/sessions", key=OTHER_KEY, json=order)
+    assert (first_account.status, second_account.status) == (201, 201)
+    assert first_account.json["id"] != second_account.json["id"]
 
 
 @pytest.mark.parametrize(
@@ -104,8 +104,8 @@ async def test_a_closed_session_cannot_be_paid(shop: Shop, merchant: Merchant) -
     closed = await shop.cancel(session["reference"])
     assert (closed.status, closed.json["status"]) == (200, "closed")
     assert (await shop.pay(session, APPROVED)).status == 409
-    again = await shop.cancel(session["id"])
-    assert (again.status, again.json["status"]) == (200, "closed")
+    repeated = await shop.cancel(session["id"])
+    assert (repeated.status, repeated.json["status"]) == (200, "closed")
     assert merchant.received == []
 
 

@@ -88,8 +88,8 @@ async def test_an_idempotency_key_creates_one_intent_and_rejects_another_order(
 ) -> None:
     options: stripe.RequestOptions = {"idempotency_key": "one"}
     first = await api.v1.payment_intents.create_async(ORDER, options)
-    again = await api.v1.payment_intents.create_async(ORDER, options)
-    assert (again.id, again.client_secret) == (first.id, first.client_secret)
+    repeated = await api.v1.payment_intents.create_async(ORDER, options)
+    assert (repeated.id, repeated.client_secret) == (first.id, first.client_secret)
     with pytest.raises(stripe.IdempotencyError):
         await api.v1.payment_intents.create_async({**ORDER, "amount": 1}, options)
     second_intent = await api.v1.payment_intents.create_async(ORDER, {"idempotency_key": "two"})
@@ -99,15 +99,15 @@ async def test_an_idempotency_key_creates_one_intent_and_rejects_another_order(
 async def test_an_account_can_access_only_its_own_objects(
     api: stripe.StripeClient, connect: Connect
 ) -> None:
-    ours = await api.v1.payment_intents.create_async(ORDER)
-    theirs = connect(sandbox.OTHER_SECRET_KEY)
+    intent = await api.v1.payment_intents.create_async(ORDER)
+    other_client = connect(sandbox.OTHER_SECRET_KEY)
     with pytest.raises(stripe.InvalidRequestError) as missing:
-        await theirs.v1.payment_intents.retrieve_async(ours.id)
+        await other_client.v1.payment_intents.retrieve_async(intent.id)
     assert missing.value.code == "resource_missing"
     with pytest.raises(stripe.InvalidRequestError):
-        await theirs.v1.refunds.create_async({"payment_intent": ours.id})
+        await other_client.v1.refunds.create_async({"payment_intent": intent.id})
     with pytest.raises(stripe.AuthenticationError):
-        await connect("sk_test_nobody").v1.payment_intents.retrieve_async(ours.id)
+        await connect("sk_test_nobody").v1.payment_intents.retrieve_async(intent.id)
 
 
 async def test_refunds_cannot_exceed_the_payment(

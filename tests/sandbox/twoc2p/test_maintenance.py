@@ -41,13 +41,13 @@ async def test_refunds_are_limited_to_the_remainder_and_listed_by_reference(
     invoice = await paid(shop)
     first = await act(shop, "R", invoice, "590.00", "ref_1")
     over = await act(shop, "R", invoice, "1000.01", "ref_2")
-    rest = await act(shop, "R", invoice, "1000.00", "ref_3")
+    remainder = await act(shop, "R", invoice, "1000.00", "ref_3")
     none = await act(shop, "R", invoice, "0.01", "ref_4")
-    codes = [answer.findtext("respCode") for answer in (first, over, rest, none)]
+    codes = [answer.findtext("respCode") for answer in (first, over, remainder, none)]
     assert codes == ["00", "40", "00", "49"]
     refunds = (await act(shop, "RS", invoice)).findall("refundList/refund")
     references = [refund.get("referenceNo") for refund in refunds]
-    assert references == [answer.findtext("refundReferenceNo") for answer in (first, rest)]
+    assert references == [answer.findtext("refundReferenceNo") for answer in (first, remainder)]
     assert set(refunds[0].attrib) == {"amount", "status", "referenceNo", "dateTime"}
     assert (await shop.get_invoice(invoice))["refunded"] == "1590.00"
 

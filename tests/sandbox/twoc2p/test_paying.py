@@ -67,9 +67,14 @@ async def test_an_invalid_order_gets_a_signed_error(shop: Shop, changes: dict[st
 
 async def test_an_unauthenticated_request_gets_an_unsigned_error(shop: Shop) -> None:
     forged = envelope(shop.order(), "not the secret")
-    nobody = envelope(shop.order(merchantID="nobody"))
+    unknown_merchant = envelope(shop.order(merchantID="nobody"))
     none = json.dumps({"payload": jwt(json.dumps(shop.order()).encode(), alg="none")}).encode()
-    for body, code in ((forged, "9042"), (nobody, "9007"), (none, "9042"), (b"{", "9004")):
+    for body, code in (
+        (forged, "9042"),
+        (unknown_merchant, "9007"),
+        (none, "9042"),
+        (b"{", "9004"),
+    ):
         _, response = await shop.post("/payment/4.3/paymentToken", body)
         assert json.loads(response)["respCode"] == code
 
