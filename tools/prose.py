@@ -1,9 +1,9 @@
-"""Check that docstrings, comments, docs and pages are in plain technical English.
+"""Check that docstrings, comments, test names, docs and pages are in plain technical English.
 
-`python -m tools.prose` compares the rates of marker words with limits, separately for the code and
-the docs. `python -m tools.prose PATH... --worst 20` measures the paths and lists the files with the
-most markers. The exit status is 1 if a limit is exceeded. Text that exceeds a limit is hard to
-read, but text within the limits can be hard to read too.
+`python -m tools.prose` compares the rates of marker words with limits, separately for the code, the
+tests and the docs. `python -m tools.prose PATH... --worst 20` measures the paths and lists the
+files with the most markers. The exit status is 1 if a limit is exceeded. Text that exceeds a limit
+is hard to read, but text within the limits can be hard to read too.
 """
 
 import argparse
@@ -21,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[1]
 #: The parts that `make check` measures separately.
 PARTS = {
     "code": ("payintent", "payintent_sandbox", "tools"),
+    "tests": ("tests", "bench", "drills", "examples"),
     "docs": ("README.md", "CONTRIBUTING.md", "SECURITY.md", "docs", "sdks", "plugins"),
 }
 _SKIPPED = frozenset({"__pycache__", "node_modules", ".venv", "var", "vendor", "migrations"})
@@ -103,7 +104,7 @@ def measure(path: Path) -> Measurement:
     if path.suffix == ".py":
         tree = ast.parse(text)
         participles = sum(1 for name in _bindings(tree) if _PARTICIPLE.fullmatch(name))
-        text = " ".join([*_docstrings(tree), *_comments(text)])
+        text = " ".join([*_docstrings(tree), *_comments(text), *_test_names(tree)])
     else:
         text = (_MARKDOWN_CODE if path.suffix == ".md" else _HTML_MARKUP).sub(" ", text)
     markers = Counter({marker.name: len(marker.pattern.findall(text)) for marker in MARKERS})
@@ -120,6 +121,13 @@ def _comments(text: str) -> Iterator[str]:
     for token in tokenize.generate_tokens(io.StringIO(text).readline):
         if token.type == tokenize.COMMENT and not _DIRECTIVE.match(token.string):
             yield token.string
+
+
+def _test_names(tree: ast.Module) -> Iterator[str]:
+    """Yield the names of tests as sentences."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name[:5] == "test_":
+            yield node.name[5:].replace("_", " ")
 
 
 def _bindings(tree: ast.Module) -> Iterator[str]:

@@ -62,6 +62,15 @@ def test_docstrings_and_comments_are_prose(tmp_path: Path, text: str) -> None:
     assert prose.measure(write(tmp_path, "module.py", text)).failures()
 
 
+def test_test_names_are_prose(tmp_path: Path) -> None:
+    text = "def test_what_waits_is_shown_where_others_look() -> None: ...\n"
+    measurement = prose.measure(write(tmp_path, "test_module.py", text))
+    assert measurement.words == 7
+    assert measurement.markers == {"what, who": 1, "where": 1, "one, other": 1, "if, when": 0}
+    helper = "def what_waits_is_shown() -> None: ...\n"
+    assert prose.measure(write(tmp_path, "helper.py", helper)).words == 0
+
+
 def test_bindings_that_are_bare_participles_are_counted(tmp_path: Path) -> None:
     text = "def read(wanted, *, payments):\n    found = wanted\n    return found, payments\n"
     assert prose.measure(write(tmp_path, "module.py", text)).participles == 2
