@@ -39,7 +39,9 @@ async def test_only_test_merchants_are_marked(operator: Api, world: World) -> No
     assert (await visitor.get("/merchants")).body.decode().count(">TEST</span>") == 1
 
 
-async def test_a_merchants_page_does_not_show_its_secrets(operator: Api, world: World) -> None:
+async def test_the_page_of_a_merchant_does_not_show_its_secrets(
+    operator: Api, world: World
+) -> None:
     visitor = await signed_in(operator)
     page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
     assert world.api_key not in page

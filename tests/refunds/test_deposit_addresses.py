@@ -145,7 +145,7 @@ async def test_no_link_is_mailed_unless_the_merchant_mails_receipts(deposits: De
     assert await deposits.world.rows("SELECT FROM mail") == []
 
 
-async def test_a_refund_whose_buyer_enters_no_address_can_be_rejected(deposits: Deposits) -> None:
+async def test_a_refund_that_waits_for_an_address_can_be_rejected(deposits: Deposits) -> None:
     payment = await deposits.paid()
     refund = await deposits.refund(payment)
     assert (refund.step, refund.can_enter_address) == ("address", True)

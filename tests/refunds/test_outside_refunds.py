@@ -41,7 +41,9 @@ def make_report(payment: Payment, amount_minor: int = 50000, **changes: Any) -> 
     return replace(full_report, **changes)
 
 
-async def hear(world: World, subject: OutsideRefund | FraudWarning, **more: Any) -> CallbackResult:
+async def send_callback(
+    world: World, subject: OutsideRefund | FraudWarning, **more: Any
+) -> CallbackResult:
     if isinstance(subject, OutsideRefund):
         more["outside_refund"] = subject
     else:
@@ -60,7 +62,7 @@ async def is_ledger_consistent(world: World) -> bool:
 
 async def test_a_dashboard_refund_is_counted_and_opens_a_case(world: World) -> None:
     payment = await paid(world)
-    result = await hear(world, make_report(payment))
+    result = await send_callback(world, make_report(payment))
     assert result.payment_id == payment.id
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
     [case] = await list_cases(world)
@@ -76,7 +78,7 @@ async def test_a_dashboard_refund_of_the_remainder_refunds_the_payment(
     payment = await paid(world)
     await asked(world, payment, "90.00")
     await work(world)
-    await hear(world, make_report(payment, 150000))
+    await send_callback(world, make_report(payment, 150000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     with pytest.raises(RefusedError) as error:
         await asked(world, payment, "0.01")
@@ -87,10 +89,10 @@ async def test_a_dashboard_refund_is_counted_once_even_if_it_is_reported_repeate
     world: World,
 ) -> None:
     payment = await paid(world)
-    await hear(world, make_report(payment), name="evt_1")
-    await hear(world, make_report(payment), name="evt_1")
+    await send_callback(world, make_report(payment), name="evt_1")
+    await send_callback(world, make_report(payment), name="evt_1")
     for state in (GatewayRefundState.PENDING, GatewayRefundState.DONE):
-        await hear(world, make_report(payment, state=state))
+        await send_callback(world, make_report(payment, state=state))
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
     assert len(await list_cases(world)) == 1
 
@@ -102,8 +104,8 @@ async def test_a_refund_that_we_requested_is_not_counted_as_a_dashboard_refund(
     refund = await asked(world, payment, "500.00")
     # The callback arrives before the response. A later callback has only the gateway's id.
     refund_report = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
-    await hear(world, make_report(payment), refund_id=refund.id, refund=refund_report)
-    await hear(world, make_report(payment))
+    await send_callback(world, make_report(payment), refund_id=refund.id, refund=refund_report)
+    await send_callback(world, make_report(payment))
     await work(world)
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
     assert await list_cases(world) == []
@@ -112,23 +114,23 @@ async def test_a_refund_that_we_requested_is_not_counted_as_a_dashboard_refund(
 async def test_a_refund_with_an_id_of_another_installation_is_counted(world: World) -> None:
     payment = await paid(world)
     refund_report = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
-    await hear(world, make_report(payment), refund_id=uuid4(), refund=refund_report)
+    await send_callback(world, make_report(payment), refund_id=uuid4(), refund=refund_report)
     assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
 
 async def test_a_pending_dashboard_refund_is_reserved_until_it_ends(world: World) -> None:
     payment = await paid(world)
-    await hear(world, make_report(payment, state=GatewayRefundState.PENDING))
+    await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
     assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
-    await hear(world, make_report(payment, state=GatewayRefundState.DECLINED))
+    await send_callback(world, make_report(payment, state=GatewayRefundState.DECLINED))
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
 async def test_a_failure_that_arrives_before_the_refund_itself_is_remembered(world: World) -> None:
     payment = await paid(world)
-    await hear(world, make_report(payment, state=GatewayRefundState.DECLINED))
+    await send_callback(world, make_report(payment, state=GatewayRefundState.DECLINED))
     assert await list_cases(world) == []
-    await hear(world, make_report(payment, state=GatewayRefundState.PENDING))
+    await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
@@ -136,7 +138,7 @@ async def test_the_gateway_is_queried_about_a_pending_dashboard_refund(
     world: World,
 ) -> None:
     payment = await paid(world)
-    await hear(world, make_report(payment, state=GatewayRefundState.PENDING))
+    await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
     world.gateway.answer_inquire_refund = refunding.ABSENT
     for hours in (1, 2, 3):
         await work(world)
@@ -158,12 +160,12 @@ async def test_a_dashboard_refund_of_reserved_money_is_deferred_until_our_refund
     refund = await asked(world, payment)
     for _ in range(2):
         with pytest.raises(RefusedError) as error:
-            await hear(world, make_report(payment, 159000))
+            await send_callback(world, make_report(payment, 159000))
         assert error.value.code is ErrorCode.CONFLICT
     [case] = await list_cases(world)
     assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
     await refunding.hear(world, refund.id, refunding.DECLINED)
-    await hear(world, make_report(payment, 159000))
+    await send_callback(world, make_report(payment, 159000))
     assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await list_cases(world)
     assert case.note.endswith(
@@ -176,7 +178,7 @@ async def test_a_dashboard_refund_that_does_not_fit_its_capture_only_opens_a_cas
     world: World, changes: dict[str, Any]
 ) -> None:
     payment = await paid(world)
-    await hear(world, make_report(payment, **changes))
+    await send_callback(world, make_report(payment, **changes))
     assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
     [case] = await list_cases(world)
     assert case.kind == "OUTSIDE_REFUND"
@@ -190,7 +192,7 @@ async def test_a_dashboard_refund_that_arrives_before_its_capture_is_refused_for
     session = (await world.select(payment)).session
     early_report = make_report(payment, capture=session.gateway_ref.reference)
     with pytest.raises(RefusedError) as error:
-        await hear(world, early_report)
+        await send_callback(world, early_report)
     assert error.value.code is ErrorCode.CONFLICT
     assert await list_cases(world) == []
 
@@ -210,7 +212,7 @@ async def test_a_dashboard_refund_of_an_unassigned_capture_closes_its_case(
         amount_minor=159000,
         currency="THB",
     )
-    await hear(world, refund)
+    await send_callback(world, refund)
     statuses = {case.kind: case.status for case in await list_cases(world)}
     assert statuses == {"UNKNOWN_REFERENCE": "REFUNDED", "OUTSIDE_REFUND": "REFUNDED"}
     assert await is_ledger_consistent(world)
@@ -224,7 +226,7 @@ async def test_a_dashboard_refund_of_an_unknown_capture_is_stored_without_effect
     world: World,
 ) -> None:
     payment = await paid(world)
-    result = await hear(world, make_report(payment, capture="another shop's"))
+    result = await send_callback(world, make_report(payment, capture="another shop's"))
     assert (result.is_new, result.payment_id) == (True, None)
     assert await list_cases(world) == []
 
@@ -232,7 +234,7 @@ async def test_a_dashboard_refund_of_an_unknown_capture_is_stored_without_effect
 async def test_the_ledger_stays_consistent_with_several_dashboard_refunds(world: World) -> None:
     payment = await paid(world)
     for number, amount_minor in enumerate((1, 33333, 70000)):
-        await hear(world, make_report(payment, amount_minor, reference=f"re_{number}"))
+        await send_callback(world, make_report(payment, amount_minor, reference=f"re_{number}"))
     stored_payment = (await world.read(payment)).payment
     assert str(stored_payment.refunded_amount) == "1033.340000000000000000"
     refunds = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
@@ -244,12 +246,12 @@ async def test_a_dashboard_refund_still_counts_after_an_operator_accepts_its_cas
     world: World,
 ) -> None:
     payment = await paid(world)
-    await hear(world, make_report(payment))
+    await send_callback(world, make_report(payment))
     [case] = await list_cases(world)
     with pytest.raises(RefusedError):
         await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="again"))
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="by Ann"))
-    await hear(world, make_report(payment))
+    await send_callback(world, make_report(payment))
     assert await list_cases(world, "OPEN") == []
     assert (await books(world, payment)).refunded == "500"
 
@@ -257,8 +259,8 @@ async def test_a_dashboard_refund_still_counts_after_an_operator_accepts_its_cas
 async def test_a_fraud_warning_opens_a_single_case_and_has_no_other_effect(world: World) -> None:
     payment = await paid(world)
     warning = FraudWarning(reference="issfr_1", capture=f"cap-{payment.id}", reason="stolen_card")
-    first = await hear(world, warning)
-    await hear(world, warning)
+    first = await send_callback(world, warning)
+    await send_callback(world, warning)
     assert first.payment_id == payment.id
     [case] = await list_cases(world)
     assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer suspects fraud: stolen_card")

@@ -106,7 +106,7 @@ async def test_every_refund_needs_approval_if_the_threshold_is_zero(world: World
     assert await request_step(world, await paid(world), "0.01") == "approval"
 
 
-async def test_an_operators_refund_above_the_threshold_needs_another_operators_approval(
+async def test_a_refund_by_an_operator_above_the_threshold_needs_a_second_operator(
     world: World,
 ) -> None:
     await set_threshold(world, "100")
