@@ -73,12 +73,12 @@ async def test_a_concurrent_second_settlement_waits_and_records_nothing(
     async def settle(tx: Any) -> None:
         await settle_session(tx, payment.id, session_id, EXACT)
 
-    async def again() -> None:
+    async def settle_again() -> None:
         async with world.database.transaction() as tx:
             await settle(tx)
 
     async with hold_transaction(world, settle) as first:
-        second = asyncio.create_task(again())
+        second = asyncio.create_task(settle_again())
         await wait_until_blocked(world, second)
         await first.commit()
         await second
@@ -167,7 +167,7 @@ async def test_the_ledger_balances_if_dismissed_money_later_pays_its_session(
 
 
 @pytest.fixture
-async def accepted(world: World) -> UUID:
+async def accepted_session_id(world: World) -> UUID:
     """Accept an orphan capture in a merchant's own account; return its session id."""
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
     session_id = world.id_generator.new_session_id()
@@ -178,9 +178,9 @@ async def accepted(world: World) -> UUID:
 
 
 async def test_accepted_money_that_later_pays_its_session_is_credited_once(
-    world: World, accepted: UUID
+    world: World, accepted_session_id: UUID
 ) -> None:
-    payment = await add_session(world, accepted)
+    payment = await add_session(world, accepted_session_id)
     await apply_deferred_callbacks(world.database, 10)
     assert await world.status(payment) == "PAID"
     assert await matches_facts(world)
@@ -191,9 +191,9 @@ async def test_accepted_money_that_later_pays_its_session_is_credited_once(
 
 
 async def test_accepted_money_that_is_too_late_for_its_session_reopens_a_case(
-    world: World, accepted: UUID
+    world: World, accepted_session_id: UUID
 ) -> None:
-    payment = await add_session(world, accepted)
+    payment = await add_session(world, accepted_session_id)
     await world.move_clock(1801)
     await sweep(world)
     await world.rows("UPDATE session SET life = 'ended', outcome = 'closed', ended_at = clock()")

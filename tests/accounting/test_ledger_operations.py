@@ -34,13 +34,13 @@ def gateway() -> FakeGateway:
     return RefundGateway()
 
 
-async def delete_entries(world: World, where: str = "true") -> None:
+async def delete_entries(world: World, condition: str = "true") -> None:
     """Delete entries as the table owner, because the service cannot."""
     connection: asyncpg.Connection = await world.open_connection()
     await connection.execute(
         f"""
         ALTER TABLE ledger_entry DISABLE TRIGGER ledger_append_only;
-        DELETE FROM ledger_entry WHERE {where};
+        DELETE FROM ledger_entry WHERE {condition};
         ALTER TABLE ledger_entry ENABLE TRIGGER ledger_append_only;
         """
     )

@@ -115,7 +115,7 @@ async def test_a_payout_file_is_imported_atomically_and_idempotently(world: Worl
     more = [*lines, f"{merchant},5.00,THB,,c,"]
     result = await world.perform(ImportPayouts(lines=more))
     assert (result.recorded, result.recorded_before) == (1, 2)
-    for line, code, words in (
+    for line, code, message in (
         (f'{merchant},"1.00', ErrorCode.BAD_REQUEST, "lines: unexpected end of data"),
         (f"{merchant},99999999.00,THB,,e,", ErrorCode.UNPROCESSABLE, "line 3: merchant"),
         (f"{merchant},11.00,THB,,a,", ErrorCode.CONFLICT, "line 3: payout 'a' is already recorded"),
@@ -123,10 +123,10 @@ async def test_a_payout_file_is_imported_atomically_and_idempotently(world: Worl
         (f"{merchant},11.00,THB,f", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
         (f"{merchant},11.00,THB,,f,1.2.26", ErrorCode.BAD_REQUEST, "line 3: paid_on must be a day"),
     ):
-        bad = [HEADER, f"{merchant},1.00,THB,,good,", line]
-        error = await refusal(world, ImportPayouts(lines=bad))
+        invalid_lines = [HEADER, f"{merchant},1.00,THB,,good,", line]
+        error = await refusal(world, ImportPayouts(lines=invalid_lines))
         assert error[0] is code, error
-        assert error[1].startswith(words), error
+        assert error[1].startswith(message), error
     assert len(await world.perform(ListPayouts())) == 3
 
 
@@ -143,7 +143,7 @@ async def test_blank_lines_are_ignored_but_counted_in_line_numbers(world: World)
 
 
 @pytest.mark.parametrize(
-    ("changes", "words"),
+    ("changes", "expected"),
     [
         ({"amount": "0.00"}, "amount must be greater than zero"),
         ({"amount": "-1"}, "amount must be a plain decimal"),
@@ -157,8 +157,8 @@ async def test_blank_lines_are_ignored_but_counted_in_line_numbers(world: World)
     ],
 )
 async def test_an_invalid_payout_is_rejected(
-    world: World, changes: dict[str, str], words: str
+    world: World, changes: dict[str, str], expected: str
 ) -> None:
     code, message = await refusal(world, payout(world, **changes))
     assert code is ErrorCode.BAD_REQUEST
-    assert words in message
+    assert expected in message

@@ -71,8 +71,8 @@ async def scripted_reader(
                 make_result(call, result) for call, result in zip(calls, results, strict=True)
             ]
             return web.json_response(responses)
-        answered = respond(calls)
-        return answered if isinstance(answered, web.Response) else web.json_response(answered)
+        response = respond(calls)
+        return response if isinstance(response, web.Response) else web.json_response(response)
 
     app = web.Application()
     app.router.add_post("/{path:.*}", answer)

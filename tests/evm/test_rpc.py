@@ -222,12 +222,12 @@ async def test_redirects_are_not_followed() -> None:
 
 
 async def test_compressed_responses_are_not_decompressed() -> None:
-    def packed(calls: list[dict[str, Any]]) -> web.Response:
+    def respond_compressed(calls: list[dict[str, Any]]) -> web.Response:
         response = web.json_response(make_result(calls[0], BLOCK))
         response.enable_compression(web.ContentCoding.gzip, strategy=0)
         return response
 
-    async with scripted_reader(packed) as reader:
+    async with scripted_reader(respond_compressed) as reader:
         with raises_unavailable("malformed"):
             await reader.fetch_block(NODE, 0)
 
@@ -287,10 +287,10 @@ async def test_a_batch_response_that_does_not_match_its_calls_is_rejected(respon
 
 
 async def test_batch_responses_can_arrive_in_any_order() -> None:
-    def backwards(calls: list[dict[str, Any]]) -> list[Any]:
+    def respond_backwards(calls: list[dict[str, Any]]) -> list[Any]:
         return [make_result(call, _receipt(call["params"][0])) for call in reversed(calls)]
 
-    async with scripted_reader(backwards) as reader:
+    async with scripted_reader(respond_backwards) as reader:
         receipts = await reader.fetch_receipts(NODE, HASHES)
 
     assert [item.tx_hash for item in receipts if item] == HASHES
@@ -299,11 +299,11 @@ async def test_batch_responses_can_arrive_in_any_order() -> None:
 async def test_a_batch_has_at_most_100_calls() -> None:
     sizes: list[int] = []
 
-    def count(calls: list[dict[str, Any]]) -> list[Any]:
+    def respond_with_nothing(calls: list[dict[str, Any]]) -> list[Any]:
         sizes.append(len(calls))
         return [make_result(call, None) for call in calls]
 
-    async with scripted_reader(count) as reader:
+    async with scripted_reader(respond_with_nothing) as reader:
         assert await reader.fetch_transactions(NODE, 25 * HASHES) == 250 * [None]
 
     assert sizes == [100, 100, 50]
@@ -350,14 +350,14 @@ async def test_larger_batches_are_tried_again_after_some_requests(
 async def test_an_oversized_batch_response_is_requested_in_parts(ground: Ground) -> None:
     sizes: list[int] = []
 
-    def large(calls: list[dict[str, Any]]) -> Any:
+    def respond_oversized(calls: list[dict[str, Any]]) -> Any:
         sizes.append(len(calls))
         receipts = [
             make_result(call, {**_receipt(call["params"][0]), "bloom": 600 * "0"}) for call in calls
         ]
         return receipts if len(calls) > 1 else receipts[0]
 
-    async with scripted_reader(large, config=SMALL) as reader:
+    async with scripted_reader(respond_oversized, config=SMALL) as reader:
         receipts = await reader.fetch_receipts(NODE, HASHES)
 
     assert [item.tx_hash for item in receipts if item] == HASHES
@@ -383,11 +383,11 @@ THROTTLED = [
 async def test_a_rate_limit_does_not_reduce_the_batch_size(respond: Any) -> None:
     sizes: list[int] = []
 
-    def limited(calls: list[dict[str, Any]]) -> Any:
+    def respond_and_count(calls: list[dict[str, Any]]) -> Any:
         sizes.append(len(calls))
         return respond(calls)
 
-    async with scripted_reader(limited) as reader:
+    async with scripted_reader(respond_and_count) as reader:
         with raises_unavailable("throttled"):
             await reader.fetch_receipts(NODE, HASHES)
 
@@ -396,11 +396,11 @@ async def test_a_rate_limit_does_not_reduce_the_batch_size(respond: Any) -> None
 
 @pytest.mark.parametrize("status", [400, 413])
 async def test_the_rpc_error_in_an_http_error_response_is_read(status: int) -> None:
-    def refuse(calls: list[dict[str, Any]]) -> web.Response:
+    def respond_with_error(calls: list[dict[str, Any]]) -> web.Response:
         text = json.dumps(make_error(calls[0], "a lot of words"))
         return web.Response(status=status, text=text)
 
-    async with scripted_reader(refuse) as reader:
+    async with scripted_reader(respond_with_error) as reader:
         with raises_unavailable("refused"):
             await reader.fetch_block(NODE, 0)
 

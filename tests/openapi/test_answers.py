@@ -503,17 +503,17 @@ async def test_without_a_gateway_action_the_service_returns_its_own_next_action(
 async def test_a_replayed_response_has_the_documented_header(api: Api) -> None:
     key = str(uuid4())
     await api.create(key=key)
-    again = conforms("POST", "/v1/payments", await api.create(key=key))
-    assert again.headers["Idempotency-Replayed"] == "true"
+    replayed = conforms("POST", "/v1/payments", await api.create(key=key))
+    assert replayed.headers["Idempotency-Replayed"] == "true"
 
 
 async def test_an_unchanged_resource_returns_304_without_a_body(api: Api) -> None:
     for path in ("/v1/catalog", "/v1/countries", "/openapi.yaml"):
         first = await api.send("GET", path, headers=api.bearer())
         headers = api.bearer() | {"If-None-Match": first.headers["ETag"]}
-        again = conforms("GET", path, await api.send("GET", path, headers=headers))
-        assert (again.status, again.body) == (304, b""), path
-        assert again.headers["ETag"] == first.headers["ETag"]
+        response = conforms("GET", path, await api.send("GET", path, headers=headers))
+        assert (response.status, response.body) == (304, b""), path
+        assert response.headers["ETag"] == first.headers["ETag"]
 
 
 async def _add_fraud_rule(api: Api) -> None:

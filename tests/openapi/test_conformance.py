@@ -83,10 +83,10 @@ async def test_an_undeclared_response_field_fails_the_test_that_receives_it(
 async def test_an_undeclared_status_is_reported_for_any_http_client(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    async def refused(*_: Any) -> Any:
+    async def raise_forbidden(*_: Any) -> Any:
         raise RefusedError(ErrorCode.FORBIDDEN, "planted")
 
-    monkeypatch.setattr(visits, "checkout_view", refused)
+    monkeypatch.setattr(visits, "checkout_view", raise_forbidden)
     path = f"{api.base}/v1/checkout/{(await api.create()).json['checkout_id']}"
     async with aiohttp.ClientSession() as client, client.get(path) as answer:
         with pytest.raises(NonconformingError, match="the status is not declared"):

@@ -118,8 +118,8 @@ def test_the_source_raises_every_documented_error_code_except_the_alias() -> Non
     usage_by_code = {
         item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]
     }
-    assert {code for code, when in usage_by_code.items() if when == "now"} <= raised
-    assert {code for code, when in usage_by_code.items() if when == "never"} == {"SERVER_ERROR"}
+    assert {code for code, usage in usage_by_code.items() if usage == "now"} <= raised
+    assert {code for code, usage in usage_by_code.items() if usage == "never"} == {"SERVER_ERROR"}
     assert "SERVER_ERROR" not in raised
     assert set(usage_by_code.values()) == {"now", "never"}
 
@@ -198,10 +198,10 @@ def test_every_example_matches_its_schema() -> None:
     document = Resource(contents=closed(), specification=DRAFT202012)
     registry = Registry().with_resource("urn:contract", document)
     examples = list(_examples(document.contents, ""))
-    for where, example in examples:
-        schema = {"$ref": f"urn:contract#{where}/schema"}
+    for location, example in examples:
+        schema = {"$ref": f"urn:contract#{location}/schema"}
         errors = Draft202012Validator(schema, registry=registry).iter_errors(example)
-        assert [error.message for error in errors] == [], where
+        assert [error.message for error in errors] == [], location
     assert len(examples) > 15
 
 
@@ -209,14 +209,14 @@ def _target(reference: dict[str, str]) -> Any:
     return _SCHEMAS[reference["$ref"].rpartition("/")[2]]
 
 
-def _examples(node: Any, where: str) -> Iterator[tuple[str, Any]]:
+def _examples(node: Any, location: str) -> Iterator[tuple[str, Any]]:
     """Iterate over examples that have a schema, with their JSON pointers."""
     if not isinstance(node, dict):
         return
     if {"schema", "example"} <= node.keys():
-        yield where, node["example"]
+        yield location, node["example"]
     for name, member in node.items():
-        yield from _examples(member, f"{where}/{name.replace('~', '~0').replace('/', '~1')}")
+        yield from _examples(member, f"{location}/{name.replace('~', '~0').replace('/', '~1')}")
 
 
 def test_the_documented_webhooks_match_the_event_types_and_field_order() -> None:

@@ -303,10 +303,10 @@ def test_every_sent_error_code_except_invalid_transition_has_an_example_request(
     usage_by_code: dict[str, Any] = {
         item["code"]: item["sent"] for item in read_openapi_document()["x-error-codes"]
     }
-    now = {code for code, when in usage_by_code.items() if when == "now"}
+    now = {code for code, usage in usage_by_code.items() if usage == "now"}
     assert {row.code for row in EXAMPLES} | {"INVALID_TRANSITION"} == now
     assert len(now) == 27
-    assert {code: when for code, when in usage_by_code.items() if code not in now} == {
+    assert {code: usage for code, usage in usage_by_code.items() if code not in now} == {
         "SERVER_ERROR": "never"
     }
 

@@ -25,16 +25,16 @@ _PROBES = {"/healthz", "/readyz"}
 _GENERATED = re.compile(r"Inline|\d{3}|Request$")
 
 
-def _nodes(node: Any, where: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
+def _nodes(node: Any, location: str = "") -> Iterator[tuple[str, dict[str, Any]]]:
     """Iterate over every object in the contract, except examples."""
     if isinstance(node, dict):
-        yield where, node
+        yield location, node
         for name, member in node.items():
             if name not in {"example", "examples"}:
-                yield from _nodes(member, f"{where}/{str(name).replace('/', '~1')}")
+                yield from _nodes(member, f"{location}/{str(name).replace('/', '~1')}")
     elif isinstance(node, list):
         for number, member in enumerate(node):
-            yield from _nodes(member, f"{where}/{number}")
+            yield from _nodes(member, f"{location}/{number}")
 
 
 def _resolve_response(response: dict[str, Any]) -> dict[str, Any]:
@@ -46,15 +46,15 @@ def _json_schema(answer: dict[str, Any]) -> Any:
 
 
 def test_every_error_has_the_same_schema_and_lists_its_codes() -> None:
-    answers = [(where, response) for method, path, definition in operations()
+    responses = [(location, response) for method, path, definition in operations()
                for status, response in definition["responses"].items() if status >= "400"
-               for where in [f"{method} {path} {status}"]]  # fmt: skip
-    for where, response in answers:
-        answer = _resolve_response(response)
-        if _json_schema(answer) is not None:
-            assert _json_schema(answer) == {"$ref": "#/components/schemas/ApiError"}, where
-            assert answer["x-codes"], where
-    assert len(answers) > 100
+               for location in [f"{method} {path} {status}"]]  # fmt: skip
+    for location, response in responses:
+        resolved = _resolve_response(response)
+        if _json_schema(resolved) is not None:
+            assert _json_schema(resolved) == {"$ref": "#/components/schemas/ApiError"}, location
+            assert resolved["x-codes"], location
+    assert len(responses) > 100
 
 
 def test_a_created_payment_and_a_denial_have_separate_schemas() -> None:
@@ -89,30 +89,30 @@ def test_all_successful_responses_of_an_operation_have_the_same_schema() -> None
     for method, path, definition in operations():
         if definition["operationId"] == "createPayment":
             continue  # the status distinguishes its two schemas
-        good = [
+        response_schemas = [
             _json_schema(_resolve_response(response))
             for status, response in definition["responses"].items()
             if status < "300"
         ]
-        schemas = [item for item in good if item is not None]
+        schemas = [item for item in response_schemas if item is not None]
         assert all(schema == schemas[0] for schema in schemas), (method, path)
 
 
 def test_every_object_schema_is_named() -> None:
-    inline = [where for where, node in _nodes(read_openapi_document())
+    inline = [location for location, node in _nodes(read_openapi_document())
               if "properties" in node and node.get("type") == "object"
-              and not re.fullmatch(r"/components/schemas/\w+", where)]  # fmt: skip
+              and not re.fullmatch(r"/components/schemas/\w+", location)]  # fmt: skip
     assert inline == []
 
 
 def test_a_choice_is_a_named_schema_of_named_schemas() -> None:
-    for where, node in _nodes(read_openapi_document()):
-        assert not {"allOf", "anyOf"} & node.keys(), where
+    for location, node in _nodes(read_openapi_document()):
+        assert not {"allOf", "anyOf"} & node.keys(), location
         if "oneOf" not in node:
             continue
         members = [item for item in node["oneOf"] if item != _NULL]
-        assert all(item.keys() == {"$ref"} for item in members), where
-        assert len(members) == 1 or re.fullmatch(r"/components/schemas/\w+", where), where
+        assert all(item.keys() == {"$ref"} for item in members), location
+        assert len(members) == 1 or re.fullmatch(r"/components/schemas/\w+", location), location
 
 
 def test_the_type_discriminates_next_actions() -> None:
@@ -132,8 +132,8 @@ def test_schema_names_do_not_collide_with_reserved_or_generated_names() -> None:
 
 
 def test_schemas_define_no_default_values() -> None:
-    assert [where for where, node in _nodes(read_openapi_document()) if "default" in node
-            and not where.endswith("/responses")] == []  # fmt: skip
+    assert [location for location, node in _nodes(read_openapi_document()) if "default" in node
+            and not location.endswith("/responses")] == []  # fmt: skip
 
 
 def test_schemas_are_not_named_after_their_properties() -> None:

@@ -521,8 +521,8 @@ async def test_a_fraud_rule_denies_matching_payments_until_it_is_removed(api: Ap
 async def test_a_velocity_rule_denies_payments_above_its_count(api: Api) -> None:
     rule = AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=2, window_s=3600)
     assert (await api.world.perform(rule)).code == "VELOCITY_EXCEEDED"
-    answers = [await api.create() for _ in range(3)]
-    assert [answer.status for answer in answers] == [201, 201, 200]
+    responses = [await api.create() for _ in range(3)]
+    assert [answer.status for answer in responses] == [201, 201, 200]
     assert (await api.create(payer_uid="buyer-2")).status == 201
 
 

@@ -243,8 +243,8 @@ async def test_repeating_a_rotation_changes_nothing(ring: Ring) -> None:
     service = await ring.open("b", "a")
     await _rotate(service)
     before = await ring.world.rows("SELECT id, sealed FROM callback_secret")
-    again = await _rotate(service)
-    assert (again.callback_secrets, again.provider_accounts, again.retired) == (0, 0, [])
+    rotation = await _rotate(service)
+    assert (rotation.callback_secrets, rotation.provider_accounts, rotation.retired) == (0, 0, [])
     assert await ring.world.rows("SELECT id, sealed FROM callback_secret") == before
 
 

@@ -174,20 +174,22 @@ async def test_values_moved_to_another_row_or_column_cannot_be_decrypted(
 async def test_an_event_that_cannot_be_decrypted_does_not_delay_other_events(world: World) -> None:
     for _ in range(2):
         await paid(world, payer_email=EMAIL, metadata=METADATA)
-    spoilt, sound = [row["id"] for row in await world.rows("SELECT id FROM event ORDER BY id")]
+    corrupt_id, intact_id = [
+        row["id"] for row in await world.rows("SELECT id FROM event ORDER BY id")
+    ]
     await world.rows(
         "UPDATE event SET body = (SELECT body FROM event WHERE id = $2) WHERE id = $1",
-        spoilt,
-        sound,
+        corrupt_id,
+        intact_id,
     )
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")
     due = [(world.merchant_id, 10)]
     deliveries = await outbox_store.claim_due(world.database, due, 45.0)
-    assert [item.event_id for item in deliveries] == [sound]
+    assert [item.event_id for item in deliveries] == [intact_id]
     await world.move_clock(60)
-    again = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
-    assert [row["event_id"] for row in again] == [spoilt, sound]
+    due_rows = await world.rows("SELECT event_id FROM delivery WHERE next_at <= clock() ORDER BY 1")
+    assert [row["event_id"] for row in due_rows] == [corrupt_id, intact_id]
 
 
 async def read_both(world: World, payment: Payment) -> None:
@@ -202,7 +204,9 @@ async def test_a_worker_seals_old_rows_even_if_it_is_interrupted(world: World) -
         old = [await buy(before) for _ in range(3)]
     assert set(await find_words(world, WORDS)) == set(WORDS) - {EMAIL.lower()}
     await check_readers(world, *old)
-    changed = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
+    rows_before = await world.rows(
+        "SELECT id, version, updated_at, status FROM payment ORDER BY id"
+    )
     connection = await world.open_connection()
     try:
         async with process(world) as killed, connection.transaction():
@@ -223,11 +227,11 @@ async def test_a_worker_seals_old_rows_even_if_it_is_interrupted(world: World) -
     await check_readers(world, *old)
     # Only the stored format has changed, and a second pass has nothing to do.
     rows = await world.rows("SELECT id, version, updated_at, status FROM payment ORDER BY id")
-    assert rows == changed
-    whole = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
+    assert rows == rows_before
+    stored = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
     await seal_all(world)
-    again = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
-    assert again == whole
+    resealed = await world.rows("SELECT payer_email, metadata::text FROM payment ORDER BY id")
+    assert resealed == stored
 
 
 async def sealed_payments(world: World) -> int:

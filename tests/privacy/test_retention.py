@@ -219,8 +219,8 @@ async def test_a_feed_cursor_of_a_deleted_event_remains_valid(world: World) -> N
     await world.move_clock(0)
     newer = await buy(world)
     await feed_store.number_new_events(database, merchant_id)
-    again = await feed_store.read_page(database, merchant_id, after, EVERY, 10)
-    assert [str(newer.id) in event.body or event.feed_position for event in again.events] == [2]
+    next_page = await feed_store.read_page(database, merchant_id, after, EVERY, 10)
+    assert [str(newer.id) in event.body or event.feed_position for event in next_page.events] == [2]
     unknown_cursor = feed_store.FeedCursor(2, uuid4())  # from a database before a restore
     assert not await feed_store.is_valid_cursor(database, merchant_id, unknown_cursor)
 

@@ -72,21 +72,21 @@ async def test_lists_and_batch_reads_skip_unreadable_payments(
     api: Api,
 ) -> None:
     world = api.world
-    spoilt, sound = await create_payment(api), await create_payment(api)
-    await corrupt(world, spoilt)
+    corrupt_id, intact_id = await create_payment(api), await create_payment(api)
+    await corrupt(world, corrupt_id)
     before = count_unreadable()
     response = await api.send("GET", "/v1/payments", headers=api.bearer())
-    assert [item["id"] for item in response.json["data"]] == [ids.format_id(ids.PAYMENT, sound)]
+    assert [item["id"] for item in response.json["data"]] == [ids.format_id(ids.PAYMENT, intact_id)]
     assert count_unreadable() == before + 1
     first = await api.send("GET", "/v1/payments?limit=1", headers=api.bearer())
     after = first.json["next_cursor"]
     assert after is not None
     rest = await api.send("GET", f"/v1/payments?cursor={after}", headers=api.bearer())
     assert (rest.status, rest.json["data"]) == (200, [])
-    refused = await api.get(ids.format_id(ids.PAYMENT, spoilt))
+    refused = await api.get(ids.format_id(ids.PAYMENT, corrupt_id))
     assert (refused.status, refused.json["code"]) == (500, "INTERNAL_ERROR")
     assert "decrypted" in refused.json["message"]
-    batch = await payment_store.get_batch(world.database, [spoilt, sound])
+    batch = await payment_store.get_batch(world.database, [corrupt_id, intact_id])
     readable = [item is not None and payment_store.is_readable(item.payment) for item in batch]
     assert readable == [False, True]
 
@@ -196,10 +196,10 @@ async def test_metadata_that_looks_sealed_is_delivered_unchanged(
 
 
 async def test_pages_of_an_unreadable_payment_explain_the_problem(operator: Api, api: Api) -> None:
-    spoilt = await create_payment(api)
-    await corrupt(api.world, spoilt)
-    [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", spoilt)
-    payment_name = ids.format_id(ids.PAYMENT, spoilt)
+    corrupt_id = await create_payment(api)
+    await corrupt(api.world, corrupt_id)
+    [row] = await api.world.rows("SELECT checkout_id FROM payment WHERE id = $1", corrupt_id)
+    payment_name = ids.format_id(ids.PAYMENT, corrupt_id)
     thai = {"Accept-Language": "th"}
     answers = (
         (await api.send("GET", f"/c/{row['checkout_id']}", headers=thai), "โปรดติดต่อร้านค้า"),

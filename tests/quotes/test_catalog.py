@@ -101,13 +101,13 @@ async def test_an_unchanged_catalog_returns_304(api: Api) -> None:
     first = await catalog(api)
     etag = first.headers["ETag"]
     for etags in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        again = await catalog(api, If_None_Match=etags)
-        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), etags
-        assert again.headers["Cache-Control"] == "private, max-age=300"
-        assert again.headers["Vary"] == first.headers["Vary"]
+        response = await catalog(api, If_None_Match=etags)
+        assert (response.status, response.body, response.headers["ETag"]) == (304, b"", etag), etags
+        assert response.headers["Cache-Control"] == "private, max-age=300"
+        assert response.headers["Vary"] == first.headers["Vary"]
     for unknown in ('"other"', "", ",", etag.strip('"'), f"w/{etag}"):
-        again = await catalog(api, If_None_Match=unknown)
-        assert (again.status, again.body) == (200, first.body), unknown
+        response = await catalog(api, If_None_Match=unknown)
+        assert (response.status, response.body) == (200, first.body), unknown
 
 
 async def test_a_catalog_belongs_to_its_merchant_and_requires_a_key(api: Api) -> None:
@@ -205,7 +205,7 @@ def _updated_at(answer: Answer) -> datetime:
     return datetime.fromisoformat(answer.json["updated_at"])
 
 
-async def test_disabling_the_account_of_a_disabled_method_does_not_change_the_catalog(
+async def test_changes_to_an_already_disabled_method_do_not_change_the_catalog(
     api: Api,
 ) -> None:
     world = api.world

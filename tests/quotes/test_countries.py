@@ -69,12 +69,12 @@ async def test_an_unchanged_list_returns_304(api: Api) -> None:
     etag = first.headers["ETag"]
     assert re.fullmatch('"[0-9a-f]{64}"', etag)
     for etags in (etag, f"W/{etag}", f'"other", {etag}', "*"):
-        again = await _countries(api, If_None_Match=etags)
-        assert (again.status, again.body, again.headers["ETag"]) == (304, b"", etag), etags
-        assert again.headers["Access-Control-Allow-Origin"] == "*"
+        response = await _countries(api, If_None_Match=etags)
+        assert (response.status, response.body, response.headers["ETag"]) == (304, b"", etag), etags
+        assert response.headers["Access-Control-Allow-Origin"] == "*"
     for unknown in ('"other"', "", ",", etag.strip('"')):
-        again = await _countries(api, If_None_Match=unknown)
-        assert (again.status, again.body) == (200, first.body), unknown
+        response = await _countries(api, If_None_Match=unknown)
+        assert (response.status, response.body) == (200, first.body), unknown
 
 
 @pytest.mark.parametrize("world", ["https://pay.example.com:8443/v1"], indirect=True)

@@ -147,10 +147,10 @@ async def test_exactly_the_methods_that_buyers_see_are_explained_as_offered(worl
         suppress_health_check=[HealthCheck.too_slow],
     )
     @given(configuration=_CONFIGURATIONS)
-    def agree(configuration: dict[str, Any]) -> None:
+    def run_comparison(configuration: dict[str, Any]) -> None:
         asyncio.run_coroutine_threadsafe(compare(configuration), loop).result(60)
 
-    await asyncio.to_thread(agree)
+    await asyncio.to_thread(run_comparison)
 
 
 async def test_a_payment_without_a_country_is_explained_for_every_country(world: World) -> None:
@@ -221,7 +221,7 @@ async def test_an_unsupported_country_is_rejected(world: World) -> None:
 
 
 @pytest.mark.parametrize(
-    ("countries", "words"),
+    ("countries", "text"),
     [
         ((), ""),
         (("US",), "US"),
@@ -230,7 +230,7 @@ async def test_an_unsupported_country_is_rejected(world: World) -> None:
         (tuple(COUNTRIES), "all countries"),
     ],
 )
-def test_long_country_lists_are_abbreviated(countries: tuple[str, ...], words: str) -> None:
+def test_long_country_lists_are_abbreviated(countries: tuple[str, ...], text: str) -> None:
     method = a_method()
     row = QuoteExplanation(
         method_id=method.id,
@@ -244,4 +244,4 @@ def test_long_country_lists_are_abbreviated(countries: tuple[str, ...], words: s
         code="",
         reason="",
     )
-    assert describe_countries(row) == words
+    assert describe_countries(row) == text
