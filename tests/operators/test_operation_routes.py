@@ -27,17 +27,15 @@ pytestmark = pytest.mark.full
 
 
 @pytest.fixture
-async def service_outside_sandbox(world: World) -> AsyncIterator[Service]:
+async def operated(world: World) -> AsyncIterator[Service]:
     """A service outside the sandbox, so that changes need a reason."""
     async with open_outside_sandbox(world) as service:
         yield service
 
 
 @pytest.fixture
-async def stage(
-    world: World, service_outside_sandbox: Service, staged: StageTemplate | None
-) -> Stage:
-    return await stage_of(staged, world, service_outside_sandbox)
+async def stage(world: World, operated: Service, staged: StageTemplate | None) -> Stage:
+    return await stage_of(staged, world, operated)
 
 
 @pytest.fixture
