@@ -210,7 +210,7 @@ async def test_heads_come_from_working_endpoints_which_are_listed_first(
         assert heads.final.number == height(ground) - 6
         assert reader.names == ("native-2", NODE, "native-3")
         request_counts = node.requests, unreachable.requests
-        await reader.fetch_heads()  # the failed endpoints are backing off
+        await reader.fetch_heads()  # failed endpoints are not called when they back off
         assert request_counts == (node.requests, unreachable.requests)
         await reader.close()
 

@@ -47,7 +47,7 @@ EMAIL = "Zora@example.com"
 #: Spaces, an escape and a decimal number, which must be stored exactly as sent.
 METADATA = '{"title": "Zora\'s book",  "odd":"\\u00e9","n":1.50,"order_id":"A-77"}'
 WORDS = (EMAIL, EMAIL.lower(), "Zora's book", "A-77")
-_MIN_AGE_S = -60.0  # includes payments that were just created
+_MIN_AGE_S = -60.0  # seals payments even if they were just created
 _KEYS = {name: base64.b64encode(name.encode() * 32).decode() for name in ("b", "c")}
 
 
