@@ -55,9 +55,8 @@ async def test_a_gateway_payout_credits_the_bank_until_it_is_reversed(world: Wor
     assert await world.perform(CheckLedger()) == []
     error = await refusal(world, ReverseGatewayPayout(payout_id=recorded.id, note="again"))
     assert error == (ErrorCode.CONFLICT, "the payout has already been reversed")
-    await world.perform(
-        gateway_payout(world)
-    )  # a reference can be reused when its payout is reversed
+    # a reference can be reused when its payout is reversed
+    await world.perform(gateway_payout(world))
     payouts = await world.perform(ListGatewayPayouts(account_id=world.account_id, currency="THB"))
     assert [item.reversed_at is None for item in payouts] == [True, False]
     assert await world.perform(ListGatewayPayouts(before=payouts[1].id)) == []
