@@ -59,7 +59,7 @@ def _add() -> None:
 
 
 def _least_s(work: Callable[[], object]) -> float:
-    """Return the CPU time of the fastest of several tries."""
+    """Return the CPU time of the fastest of several runs."""
     seconds: list[float] = []
     for _ in range(_TRIES):
         start = time.process_time()

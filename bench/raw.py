@@ -1,4 +1,4 @@
-"""The yardstick: pgbench runs exactly the service's statements, and nothing else."""
+"""Measure a baseline: pgbench runs exactly the service's statements, and nothing else."""
 
 import os
 import re
@@ -98,7 +98,7 @@ async def read_script(count: int) -> Script:
 def rate(bin_dir: Path, url: str, script: Script, clients: int, seconds: float) -> float:
     """Run a script repeatedly, and return its transactions per second.
 
-    On a busy machine, connecting can take all of the time. In that case, the run is repeated with
+    On a busy machine, connecting can take all the time. In that case, the run is repeated with
     more time.
     """
     for longer in _LONGER:
@@ -134,7 +134,7 @@ def _pgbench(
 
 
 def _length(seconds: float) -> str:
-    """Return pgbench's duration option: whole seconds, or transactions for a shorter duration."""
+    """Return pgbench's duration option: seconds, or transactions if it is under one second."""
     if seconds >= 1:
         return f"--time={round(seconds)}"
     return f"--transactions={max(1, round(seconds * _TRANSACTIONS_PER_S))}"

@@ -147,7 +147,7 @@ class Postgres:
         if self._password:
             return
         if _has_data(self._data_dir):
-            raise PostgresError(f"{self._password_file} is lost; restore it or remove the data")
+            raise PostgresError(f"{self._password_file} is missing; restore it or remove the data")
         self._password = secrets.token_urlsafe(24)
         os.write(self._lock, f"{self._password}\n".encode())
 
@@ -266,7 +266,7 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
     paths = [bin_dir / "postgres", data_dir]
     prefix = ["setpriv", "--pdeathsig", "INT"]
     if os.geteuid() != 0:
-        # Without util-linux (macOS) the next start stops a server that outlived its parent.
+        # Without util-linux (macOS), the next start stops a server that outlived its parent.
         return prefix if not _unreachable(prefix, paths) else []
     user, group = _owner(data_dir)
     dropped = [*prefix, "--reuid", str(user), "--regid", str(group), "--clear-groups"]
@@ -278,7 +278,7 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
     reason = _unreachable(reading, paths)
     if reason:
         raise PostgresError(
-            f"user {user} cannot run PostgreSQL here, and it cannot run as root: {reason}"
+            f"PostgreSQL cannot run as root, and user {user} cannot run it here: {reason}"
         )
     print(
         f"PostgreSQL runs as user {user} with CAP_DAC_READ_SEARCH (it may read any file): {closed}",
@@ -300,7 +300,7 @@ def _unreachable(launcher: list[str], paths: list[Path]) -> str:
 
 
 def _execute(command: list[str], stdin: str = "", **env: str) -> subprocess.CompletedProcess[str]:
-    """Run a short command to its end, and return its status and output."""
+    """Run a short command to completion, and return its status and output."""
     return subprocess.run(
         command,
         input=stdin,
@@ -401,7 +401,7 @@ def _end_orphan(data_dir: Path) -> None:
 
 
 def _serves(pid: int, data_dir: Path) -> bool:
-    """Return whether a process is this data's server. A zombie is not: it has no command line."""
+    """Return whether a process is this data's server; False for a zombie (no command line)."""
     return f" -D {data_dir} " in _command_line(pid)
 
 

@@ -1,8 +1,8 @@
 """Build the Medusa plugin: `python -m tools.medusa FOLDER` writes its npm package to the folder.
 
-Without a folder, it only installs Medusa, which building and testing the plugin requires. The lock
-in `plugins/medusa/shop` pins its packages, which go to the environment's `medusa` folder. Install
-scripts are disabled.
+Without a folder, it only installs Medusa, which is required to build and test the plugin. The
+lock file in `plugins/medusa/shop` pins Medusa's packages, which are installed in the environment's
+`medusa` folder. Install scripts are disabled.
 """
 
 import re

@@ -195,7 +195,7 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
     credit: Annotated[str, argument("The account to credit, such as fee_income.")]
     amount_minor: Annotated[
         str,
-        argument("The amount in minor units, or in smallest units for a token.", metavar="AMOUNT"),
+        argument("The amount in minor units, or in a token's smallest units.", metavar="AMOUNT"),
     ]
     currency: Annotated[str, option("The currency, such as THB, or a token's symbol.")]
     chain: Annotated[str | None, option("The token's chain; only for tokens.")] = None
@@ -207,9 +207,10 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
     async def changes(self, context: OperationContext) -> list[str]:
         network = f" on {self.chain}" if self.chain else ""
+        noun = "minor unit" if self.amount_minor == "1" else "minor units"
         return [
             f"debit {self.debit}, credit {self.credit}",
-            f"{self.amount_minor} minor units of {self.currency}{network}",
+            f"{self.amount_minor} {noun} of {self.currency}{network}",
             f"note: {self.note}",
         ]
 

@@ -197,7 +197,7 @@ async def list_line_pages(
 
 
 def make_line_fields(line: StatementLineView) -> dict[str, Any]:
-    """Return the values of `LINE_COLUMNS`. In spreadsheets, a negative amount is a number."""
+    """Return the values of `LINE_COLUMNS`, with amounts that spreadsheets treat as numbers."""
     return asdict(line) | {name: Decimal(getattr(line, name)) for name in _LINE_AMOUNTS}
 
 

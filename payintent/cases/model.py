@@ -9,7 +9,7 @@ from payintent.core.money import format_smallest_units
 class CaseKind(StrEnum):
     ORPHAN_CAPTURE = "ORPHAN_CAPTURE"  # the session had been replaced or abandoned
     LATE_PAYMENT = "LATE_PAYMENT"  # the payment had already failed, expired or been cancelled
-    DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment was already paid
+    DOUBLE_PAYMENT = "DOUBLE_PAYMENT"  # the payment had already been paid
     AMOUNT_MISMATCH = "AMOUNT_MISMATCH"  # amount or currency differs from the frozen quote
     TOKEN_MISMATCH = "TOKEN_MISMATCH"  # noqa: S105 - a case kind
     SURPLUS = "SURPLUS"  # more money than the payment required; the payment is paid

@@ -103,7 +103,7 @@ def read_page_url(request: Request, checkout_id: str) -> PageUrl:
 
 
 def embedding_frame(page_url: PageUrl, merchant: Merchant) -> EmbeddingFrame | None:
-    """Return the embedding frame; None if its origin is not registered with the merchant."""
+    """Return the embedding frame; None if its origin is not registered for the merchant."""
     origin = parse_web_origin(page_url.parameters.get("embed_origin", ""))
     if origin is None or origin not in merchant.origins:
         return None

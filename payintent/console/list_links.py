@@ -1,4 +1,4 @@
-"""Preserve a list's filters, order and page when the user follows a link from the list and back.
+"""Preserve a list's filters, order and page when the user follows a link and returns.
 
 A link from a list to a page contains the list's query as the parameter `list`. The page links back
 to the list with this query.

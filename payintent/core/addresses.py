@@ -1,4 +1,4 @@
-"""Parsing of IP addresses, web origins and email addresses."""
+"""Parse IP addresses, web origins and email addresses."""
 
 import re
 from functools import lru_cache
@@ -75,8 +75,8 @@ _HOST_CHARS = frozenset("abcdefghijklmnopqrstuvwxyz0123456789-_")
 def parse_web_origin(url: str) -> str | None:
     """Return the origin (RFC 6454) of an absolute URL, in lower case and without a default port.
 
-    Returns None unless the scheme is http or https, and for URLs that browsers may parse
-    differently: URLs with user names, backslashes, spaces, control characters or non-ASCII hosts.
+    Returns None if the scheme is not http or https, or if browsers may parse the URL differently
+    because it contains a user name, a backslash, a space, a control character or a non-ASCII host.
     """
     if "\\" in url or not url.isprintable() or " " in url:
         return None

@@ -97,7 +97,7 @@ class PermissionDeniedError(Exception):
 
 
 class ChainUnavailableError(Exception):
-    """One or all of a chain's endpoints returned no usable response; the outcome is unknown."""
+    """A chain's endpoints did not return a usable response; the outcome is unknown."""
 
 
 class LockTimeoutError(Exception):

@@ -102,7 +102,7 @@ class ChangeSubscriber:
 class ChangeFeed(Generic[K]):
     """Notifies this process's subscribers of changes. No task runs while there are no subscribers.
 
-    `change_markers` must return a marker for each key. The marker must change with every change.
+    `change_markers` must return a marker for each key, which must be different after every change.
     """
 
     def __init__(

@@ -163,7 +163,7 @@ class ExternalSigner:
         )
 
     async def has_pending_transactions(self, sender: bytes) -> bool:
-        """Return whether the node knows unmined transactions of a sender.
+        """Return whether the node knows of a sender's unmined transactions.
 
         Raises `ChainUnavailableError`.
         """

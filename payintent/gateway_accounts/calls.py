@@ -105,7 +105,7 @@ async def add_calls(database: Executor, calls: Sequence[CompletedCall], now_s: f
 async def list_failed_calls(
     database: Executor, account_id: int | None, limit: int
 ) -> list[FailedGatewayCall]:
-    """List failed calls, newest first: the last `limit` of an account, or of each account."""
+    """List the last `limit` failed calls of one account, or of each account, newest first."""
     rows = await database.fetch(
         """
         SELECT c.at, a.id AS account_id, a.provider, c.request, c.payment_id, c.outcome, c.detail,

@@ -158,7 +158,7 @@ _RETRY_S = 1.0  # after a failed accept, for example when file descriptors run o
 class SharedListener:
     """Accepts connections from sockets that may be shared with other processes.
 
-    A process that has more connections than another briefly leaves new connections to the other.
+    A process briefly leaves new connections to any process that has fewer connections.
     """
 
     def __init__(

@@ -76,7 +76,7 @@ async def set_link(tx: Tx, member_id: UUID, digest: bytes) -> datetime:
 
 
 async def consume_link(tx: Tx, digest: bytes) -> UUID | None:
-    """Delete a link and return its member; None if it was used or replaced or has expired."""
+    """Delete a link and return its member; None if it was used or replaced, or has expired."""
     row = await tx.row(
         """
         DELETE FROM member_link

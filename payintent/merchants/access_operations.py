@@ -47,11 +47,11 @@ class IssueApiKey(ChangeOperation[IssuedApiKey], frozen=True, kw_only=True):
     merchant_id: MerchantId
     name: Purpose = ""
     test: Annotated[
-        bool, option("Issue a test key (sk_test_…). Creates the test merchant if it is missing.")
+        bool, option("Issue a test key (sk_test_…). Creates the test merchant if necessary.")
     ] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP, so that a stolen token alone does not reveal a key."""
+        """Require approval over HTTP, so that a stolen token is not enough to reveal a key."""
         return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:

@@ -1,7 +1,7 @@
 """Decides whether the transfers to a deposit address pay its session.
 
 A deposit session has its own address, and any number of transfers may arrive there. Only final
-transfers count, and a transfer is in time if its block's timestamp is not after the deadline.
+transfers count, and a transfer is on time if its block's timestamp is not after the deadline.
 """
 
 from collections.abc import Sequence
@@ -38,7 +38,7 @@ class DepositEvidence:
     read_until: datetime | None
     has_pending: bool  # a transfer in a block that is not final, or an unproven transfer
     has_unproven: bool  # a transfer in a final block that too few endpoints report
-    was_pending: bool  # a pending transfer was found, and is proven to be gone
+    was_pending: bool  # a pending transfer was found, but is proven to be gone
     deposits: tuple[FinalDeposit, ...] = ()  # in chain order
 
 
@@ -63,7 +63,7 @@ _NEVER_FINAL = SessionReport(
 
 
 def decide_captures(evidence: DepositEvidence) -> list[DepositCapture]:
-    """Return the captures that result from the final transfers, in the order to apply them.
+    """Return the captures of the final transfers, in the order in which to apply them.
 
     A session that can still be paid collects transfers until they reach the amount, or until all
     transfers up to its deadline are known. A session that can no longer be paid reports its
@@ -137,7 +137,7 @@ def _capture_per_token(deposits: Sequence[FinalDeposit]) -> list[DepositCapture]
 def _capture(
     deposits: Sequence[FinalDeposit], amount: int | None = None, difference_max: int = 0
 ) -> DepositCapture:
-    """Build a capture of transfers in one token. Its reference is the last transfer's."""
+    """Build a capture of transfers in one token. It has the last transfer's reference."""
     last = deposits[-1]
     capture = Capture(
         reference=last.reference,

@@ -170,8 +170,8 @@ class OnchainEvidence:
 def decide_onchain_session(evidence: OnchainEvidence) -> SessionReport:
     """Decide a session's state.
 
-    Without a credited transfer, it is `OPEN` before its deadline, `AUTHORISING` while a transfer
-    may still be credited, `DECLINED` with a reason, or `CLOSED` if nothing was ever paid.
+    Without a credited transfer, the state is `OPEN` before the deadline, `AUTHORISING` while a
+    transfer may still be credited, `DECLINED` with a reason, or `CLOSED` if nothing was ever paid.
     """
     if evidence.capture is not None:
         return SessionReport(state=GatewaySessionState.CAPTURED, capture=evidence.capture)

@@ -55,7 +55,7 @@ KINDS: Mapping[str, tuple[str, ...]] = {
     "cases": ("case", "case-closed", "dispute", "dispute-now"),
     "operators": (),  # read from the audit log
 }
-#: Entries per page, without audit entries.
+#: Entries per page, not counting audit entries.
 PAGE_ENTRIES = 100
 
 
@@ -177,6 +177,10 @@ def join_texts(*texts: str | None) -> str:
     return ", ".join(text for text in texts if text)
 
 
+def _format_count(count: int, singular: str, plural: str) -> str | None:
+    return f"{count} {singular if count == 1 else plural}" if count else None
+
+
 def _describe_amount(details: Details, currency: str = "currency") -> str:
     minor, code = details["amount_minor"], details[currency]
     on_chain = "chain" in details
@@ -208,7 +212,7 @@ def _describe_selection(details: Details) -> str:
         group_thousands(f"{details['total_amount']} {details['currency']}"),
         *fees,
         chain,
-        f"{details['inquiries']} inquiries" if details["inquiries"] else None,
+        _format_count(details["inquiries"], "inquiry", "inquiries"),
         f"reference {details['reference']}" if "reference" in details else None,
     )
 
@@ -241,6 +245,12 @@ def _describe_transfer(details: Details) -> str:
     amount = _describe_amount(details | {"currency": token})
     payer = f"from 0x{details['payer']}" if "payer" in details else None
     return join_texts(details["disposition"], amount, payer, _describe_transaction(details))
+
+
+def _describe_event(details: Details) -> str:
+    attempts = _format_count(details["attempts"], "attempt", "attempts")
+    state = f"{details['state']} after {attempts}" if attempts else details["state"]
+    return join_texts(details["type"], state)
 
 
 def describe_attempt(details: Details) -> str:
@@ -309,18 +319,16 @@ _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     ),
     "gone": lambda details: join_texts("block replaced", _describe_transaction(details)),
     "final": _describe_transfer,
-    "event": lambda details: join_texts(
-        details["type"], f"{details['state']} after {details['attempts']} attempts"
-    ),
+    "event": _describe_event,
     "attempt": describe_attempt,
     "refund": _describe_refund,
     "refund-sent": lambda details: join_texts(
-        "sent", f"{details['inquiries']} inquiries" if details["inquiries"] else None
+        "sent", _format_count(details["inquiries"], "inquiry", "inquiries")
     ),
     "refund-ended": _describe_refund_end,
     "refund-signed": lambda details: join_texts(
         _describe_transaction(details),
-        f"{details['reverts']} reverts" if details["reverts"] else None,
+        _format_count(details["reverts"], "revert", "reverts"),
     ),
     "refund-final": lambda details: join_texts(
         details.get("disposition"), _describe_transaction(details)

@@ -67,7 +67,7 @@ async def find_by_checkout(database: Executor, checkout_id: str) -> PaymentSnaps
 async def get_batch(
     database: Executor, payment_ids: Sequence[UUID]
 ) -> list[PaymentSnapshot | None]:
-    """Return payments in the order of `payment_ids`; a missing payment is None.
+    """Return payments in the order of `payment_ids`, with None for missing payments.
 
     Values that cannot be decrypted stay sealed.
     """
@@ -109,7 +109,7 @@ async def lock(tx: Tx, payment_ids: Sequence[UUID]) -> LockedPayments:
 
 
 async def lock_payment(tx: Tx, payment_id: UUID) -> tuple[Payment, datetime]:
-    """Lock a payment. Returns it and the database's time. See `lock`."""
+    """Lock a payment, and return it with the database's time. See `lock`."""
     locked_payments = await lock(tx, [payment_id])
     return locked_payments.payments[0], locked_payments.now
 
@@ -220,7 +220,7 @@ async def get_reserved_amount(tx: Tx, payment_id: UUID) -> Decimal:
 
 
 async def set_payer_emails(tx: Tx, emails: Mapping[UUID, str]) -> None:
-    """Store the email addresses that buyers entered, replacing the merchant's (spec 2.2)."""
+    """Store the email addresses that buyers entered, replacing the merchant's values (spec 2.2)."""
     await tx.fetch(
         """
         UPDATE payment p
@@ -279,7 +279,7 @@ def _build_payment(row: Row, payer_email: str | None, metadata: str) -> Payment:
 
 
 async def get_change_markers(database: Executor, payment_ids: Sequence[UUID]) -> dict[UUID, str]:
-    """Return a marker per payment that changes whenever the checkout page changes.
+    """Return, for each payment, a marker that changes whenever the checkout page changes.
 
     It covers the payment's version, the session's status and its chain transfers. If there is a
     transfer, it also covers the chain head, which determines the number of confirmations. Final

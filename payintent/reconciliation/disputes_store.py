@@ -17,7 +17,7 @@ _IS_REPORTED: LiteralString = """
 
 
 async def compare(tx: Tx, scope: ReconciliationScope, *, is_complete: bool) -> None:
-    """Find lines that differ from our disputes, and disputes without lines if `is_complete`."""
+    """Find lines that differ from our disputes and, if `is_complete`, disputes without lines."""
     accounts = list(scope.accounts)
     await tx.fetch(_COMPARE_DISPUTES, accounts, *scope.decimal_columns)
     if is_complete:

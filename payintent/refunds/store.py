@@ -312,7 +312,7 @@ async def mark_sending(database: Executor, refund_id: UUID) -> bool:
 
 
 async def is_disputed(tx: Tx, capture_id: UUID) -> bool:
-    """Return whether a dispute holds reserved money of a capture. The capture must be locked."""
+    """Return whether a dispute holds a capture's reserved money. The capture must be locked."""
     row = await tx.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
     return row is not None
 
@@ -392,7 +392,7 @@ async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendS
 
 
 async def resume(tx: Tx, refund_id: UUID, approved_by: str) -> None:
-    """Resume polling for another week and three more reverts. The refund must be locked.
+    """Resume polling for another week, and allow three more reverts. The refund must be locked.
 
     An automatic refund then has an approver, so the limits on automatic refunds no longer apply.
     """

@@ -74,7 +74,7 @@ class BuyerSimulator:
     async def pay(self, snapshot: PaymentSnapshot, request: TestRequest) -> bool:
         """Apply a buyer's action, selecting the test card method first if necessary.
 
-        Returns False if the key was already used for the same request. Raises
+        Returns False if the key has already been used for the same request. Raises
         `INVALID_PAYMENT_STATE` if the payment or its session is not waiting for the buyer. Can also
         raise `IDEMPOTENCY_CONFLICT` and the errors of `select_quote`.
         """

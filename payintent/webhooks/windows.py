@@ -28,7 +28,7 @@ OPEN_DOUBLINGS_MAX = 5  # enough to reach OPEN_MAX_S
 PAUSE_MAX_S = 3_600.0  # cap on Retry-After
 SUSPECT_DIVISOR = 2  # all suspects together use at most half of the sockets
 DISCARD_AFTER_S = 300.0  # after the last use of a healthy endpoint
-DISCARD_SUSPECT_AFTER_S = 3_600.0  # after the last use of a suspect and the end of its circuit
+DISCARD_SUSPECT_AFTER_S = 3_600.0  # after a suspect was last used or blocked
 SWEEP_EVERY_S = 60.0
 
 
@@ -72,7 +72,7 @@ class EndpointWindows:
     ) -> list[tuple[int, int]]:
         """Distribute the free sockets among endpoints in the given order.
 
-        Returns `(endpoint_id, sockets)` pairs. Endpoints that get no socket are omitted.
+        Returns `(endpoint_id, sockets)` pairs. Endpoints that do not get a socket are omitted.
         """
         now = self._clock()
         self._mark_slow(now)

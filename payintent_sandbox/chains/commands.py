@@ -1,4 +1,4 @@
-"""`payintent devchain`: the development chains alone, and commands for testers.
+"""`payintent devchain`: commands that run only the development chains, and tools for testers.
 
 Every `payintent --help` imports this module, so the commands are implemented in `devchain.py`.
 """

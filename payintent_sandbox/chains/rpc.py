@@ -58,7 +58,7 @@ class DevChainRpc:
         return receipt
 
     async def receipt(self, tx_hash: str) -> dict[str, Any]:
-        """Wait for a receipt, because a transaction is mined after the call that sends it."""
+        """Wait for a receipt. The call that sends a transaction does not wait until it is mined."""
         deadline = time.monotonic() + MINED_TIMEOUT_S
         while time.monotonic() < deadline:
             receipt = await self.ask("eth_getTransactionReceipt", tx_hash)

@@ -1,1 +1,1 @@
-"""The demo: a payment for each final status, against a running sandbox."""
+"""The demo, which creates a payment for each final status in a running sandbox."""

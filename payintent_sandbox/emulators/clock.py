@@ -19,7 +19,7 @@ class ScaledClock:
         await _wait_until(time.monotonic, time.monotonic() + delay_s / self._scale)
 
     async def wait_until(self, moment: datetime) -> None:
-        """Wait until a time on the real clock, without the scale."""
+        """Wait until a time on the real clock, ignoring the scale."""
         await _wait_until(time.time, moment.timestamp())
 
     def start(self, work: Coroutine[Any, Any, None]) -> None:

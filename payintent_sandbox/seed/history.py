@@ -29,7 +29,7 @@ VACUUM (ANALYZE) payment, session, checkout, idempotency, callback, capture, ref
 
 
 class NotASandboxError(Exception):
-    """The database is not a sandbox's. Generated payments must not be mixed with real payments."""
+    """The database is not part of a sandbox. Seeding it would mix generated and real payments."""
 
 
 async def seed(service: Service, payments: int, days: int, advance: Callable[[int], None]) -> None:

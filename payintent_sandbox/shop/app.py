@@ -1,6 +1,6 @@
 """The shop's pages and its webhook receiver.
 
-The shop has no accounts, so everybody sees every order; a real shop authenticates its buyers.
+The shop has no accounts, so everybody can see every order; a real shop authenticates its buyers.
 """
 
 import asyncio
@@ -240,7 +240,7 @@ async def show_graded_order(request: Request) -> Response:
 async def refund_graded_order(request: Request) -> Response:
     """`POST /graded/{order_id}/refund`: refund returned goods.
 
-    A second click for the same return has the same idempotency key, and therefore the same refund.
+    A second click for the same return uses the same idempotency key, so it does not refund twice.
     """
     order, content = _order(request), await request.json()
     key = uuid5(_cart(content.get("return_id")), order.id)

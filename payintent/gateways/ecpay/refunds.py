@@ -41,7 +41,7 @@ _CODE = re.compile(r"-?[0-9]{1,10}")
 
 
 class _Phase(StrEnum):
-    """The settlement phase of a card authorisation. Closing it captures the money."""
+    """The settlement phase of a card authorisation. Closing an authorisation captures it."""
 
     AUTHORISED = "authorised"
     CLOSING = "closing"  # the money will be captured

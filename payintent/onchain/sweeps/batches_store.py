@@ -139,7 +139,10 @@ async def list_open(database: Executor, chain: str) -> list[OpenBatch]:
 
 
 async def end(tx: Tx, batch: OpenBatch, result: BatchResult, gas_cost: int, coin: str) -> bool:
-    """End a batch, release its addresses and record its gas; return False if it had ended."""
+    """End a batch, release its addresses and record its gas.
+
+    Returns False if the batch has already ended.
+    """
     row = await tx.row(
         """
         WITH ended AS (
@@ -179,7 +182,7 @@ class FailedAddress:
 async def list_failed(
     database: Executor, addresses: Sequence[UnsweptAddress]
 ) -> list[FailedAddress]:
-    """Return the addresses that have failed too often and need an operator."""
+    """Return the addresses whose sweeps have failed too often, and which need an operator."""
     failed = [address for address in addresses if address.failures >= FAILURES_MAX]
     if not failed:
         return []

@@ -39,7 +39,7 @@ class RefundStatus(StrEnum):
 
 
 class RefusalError(Exception):
-    """A request is rejected, with an HTTP status and a reason."""
+    """A rejected request, with an HTTP status and a reason."""
 
     def __init__(self, status: int, reason: str) -> None:
         super().__init__(reason)
@@ -58,7 +58,7 @@ class Account:
 class Order(Struct, frozen=True, kw_only=True):
     """The body of `POST /v1/sessions`."""
 
-    reference: Reference  # the merchant's own, and the idempotency key
+    reference: Reference  # chosen by the merchant; also the idempotency key
     amount_minor: Annotated[int, Meta(ge=1, le=10**15)]
     currency: str
     description: Annotated[str, Meta(max_length=500)]
@@ -71,7 +71,7 @@ class Order(Struct, frozen=True, kw_only=True):
 class RefundOrder(Struct, frozen=True, kw_only=True):
     """The body of `POST /v1/refunds`."""
 
-    reference: Reference  # the merchant's own, and the idempotency key
+    reference: Reference  # chosen by the merchant; also the idempotency key
     capture: str
     amount_minor: Annotated[int, Meta(ge=1, le=10**15)]
     currency: str

@@ -1,4 +1,4 @@
-"""HTTP routes of the 2C2P emulator: merchants' APIs, the buyer's page, the tester's switches."""
+"""HTTP routes of the 2C2P emulator: merchant APIs, the buyer's page and the tester's switches."""
 
 import base64
 import html
@@ -222,7 +222,7 @@ async def _settle_refund(gateway: Gateway, request: Request, body: bytes) -> Res
 
 
 async def _refund_in_portal(gateway: Gateway, request: Request, body: bytes) -> Response:
-    """Refund without the merchant's server, as a person in the merchant portal does."""
+    """Refund without the merchant's server, as a person in the merchant portal would."""
     invoice = _named(gateway, request)
     amount = msgspec.json.decode(body, type=_PortalRefund).amount
     if invoice is None or not maintenance.refund_in_portal(invoice, amount):

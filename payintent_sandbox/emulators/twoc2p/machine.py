@@ -66,7 +66,7 @@ class TwoC2pEmulator:
         return self._add(account, order, pages_url)
 
     def find(self, account: Account, invoice_no: str) -> Invoice | None:
-        """Find an invoice of a merchant by its number."""
+        """Find a merchant's invoice by its number."""
         return self._invoices.get((account.merchant_id, invoice_no))
 
     def page(self, token: str) -> Invoice | None:
@@ -84,7 +84,7 @@ class TwoC2pEmulator:
         return True
 
     def give_up(self, invoice: Invoice) -> bool:
-        """Cancel the invoice for the buyer; return False if it is decided or expired."""
+        """Cancel the invoice for the buyer; return False if it has been decided or has expired."""
         if not invoice.payable:
             return False
         self._decide(invoice, CANCELLED)

@@ -1,4 +1,4 @@
-"""`payintent-cli verify-deposit pay_…`: check a deposit address against a stored chain."""
+"""`payintent-cli verify-deposit pay_…`: check a deposit address against a chain description."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from payintent_cli.usage import UsageError
 def verify(access: Access, id_: str, files: Sequence[str], address: str | None) -> None:
     """Print the deposit address of a payment or session, and the amounts received there.
 
-    If `address` is set, it is the address that a buyer was shown, and is compared too.
+    If `address` is set, it is compared with the verified address.
     """
     chains = [_load(file) for file in files]
     with Client(access.key, access.base_url) as client:

@@ -1,4 +1,4 @@
-"""`payintent-cli listen`: forward events of the feed to your server as signed webhooks."""
+"""`payintent-cli listen`: forward events from the feed to your server as signed webhooks."""
 
 from __future__ import annotations
 
@@ -88,7 +88,7 @@ class _Forwarder:
         )
 
     def _send(self, entry: Entry) -> int | str:
-        """Send an event once. Return the status, or the reason for the missing response."""
+        """Send an event once. Return the status, or the reason why there was no response."""
         headers = signed_headers(self._key, entry.id, int(time.time()), entry.body)
         try:
             url = self._wanted.forward_to

@@ -64,7 +64,7 @@ TOOLS = {
     "pay_test_payment": "Pay a test payment with a test card, which determines the outcome.",
     "replay_event": "Resend the webhook of an event to the merchant's server.",
     "transfer_to_test_payment": (
-        "Send tokens to the test address of a payment, by default the remaining amount."
+        "Send tokens to the test address of a payment. Default: the remaining amount."
     ),
 }
 

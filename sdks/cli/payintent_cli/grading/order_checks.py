@@ -48,7 +48,7 @@ CHECKS = [
     ),
     Check(
         name="changed_order",
-        tried="an order whose amount changes while its payment is open, then the old payment",
+        tried="an order whose amount changes before it is paid; then the old payment is paid",
         mend="create a new payment for the new amount; the old payment no longer covers the order",
         run=_changed,
     ),
