@@ -194,7 +194,7 @@ class Bench:
         )
 
     def _load_empty_app(self) -> Load:
-        """Request an application that does nothing, to measure the cost of the server alone."""
+        """Send requests to an application that does nothing, to measure only the server's cost."""
         with self.installation.empty_app() as empty:
             return self._run_load(empty.port, empty.pid, request("GET", "/", {}), 200, [])
 
@@ -314,7 +314,7 @@ def _show_all(
 
 
 def _create_request(merchant_id: int) -> CreatePaymentRequest:
-    """Return the service's representation of the benchmark's request."""
+    """Return the benchmark's request as the service represents it."""
     return CreatePaymentRequest(
         merchant_id=merchant_id,
         key=uuid4(),

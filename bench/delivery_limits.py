@@ -94,7 +94,7 @@ class Waits(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Backlog(msgspec.Struct, frozen=True, kw_only=True):
-    """Creation rates, each divided by the request rate of an empty app measured afterwards."""
+    """Creation rates relative to an empty app's request rate, which is measured afterwards."""
 
     events: int
     before: float
@@ -170,7 +170,10 @@ class _Bench:
         )
 
     async def backlog(self) -> Backlog:
-        """Measure creation without a backlog and with one whose endpoint refuses connections."""
+        """Measure the creation rate without and with a backlog.
+
+        The backlog's endpoint refuses connections.
+        """
         [merchant_id] = await self.merchants(1)
         with self.installation.api() as pid, self.installation.worker():
             before = self._creates(pid)
@@ -305,7 +308,7 @@ def show(console: Console, places: Places, *, quick: bool = False) -> Limits:
     extent = QUICK if quick else FULL
     limits = measure(places, extent)
     table = Table(title=f"{_EVENTS_PER_S} events per second for {extent.endpoints} endpoints")
-    for name in ("hanging endpoints", "events of others", "p50", "p99", "goal"):
+    for name in ("hanging endpoints", "other endpoints' events", "p50", "p99", "goal"):
         table.add_column(name, justify="right")
     for waits in limits.waits:
         missed = "" if waits.p99_ms <= P99_MS_MAX else " missed"

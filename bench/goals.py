@@ -79,7 +79,7 @@ def list_goals(
             f"POST /payments with {limits.backlog.events:,} due events",
             limits.backlog.ratio,
             BACKLOG_RATIO_MIN,
-            " of the rate without",
+            " of the rate without them",
         ),
     ]
 

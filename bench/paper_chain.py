@@ -1,7 +1,7 @@
-"""A simulated chain: a node that responds from memory, so that only its reader is measured.
+"""A simulated chain: a node that responds from memory, so that only the reader is measured.
 
 A development chain stores every block and becomes slower with each block, so ten thousand blocks
-with twenty thousand payments take minutes to mine. This node has them immediately.
+with twenty thousand payments take minutes to mine. This node provides them immediately.
 """
 
 import argparse
@@ -188,7 +188,7 @@ def _receipt(log: dict[str, Any]) -> dict[str, Any]:
 
 
 async def serve(chain: PaperChain) -> None:
-    """Print a free port, and serve a chain on it until a signal."""
+    """Print a free port, and serve a chain on it until a signal arrives."""
     app = web.Application(client_max_size=64 * 1024 * 1024)
     app.router.add_post("/{path:.*}", chain.answer)
     runner = web.AppRunner(app, access_log=None)

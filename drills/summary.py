@@ -1,4 +1,4 @@
-"""Summarizes the requests for the restart tables."""
+"""Summarize the requests for the restart tables."""
 
 from collections.abc import Sequence
 
@@ -9,7 +9,7 @@ FIGURES = ("requests", "2xx", "lost", "slowest")  # the columns that `figures` r
 
 
 def figures_of_each(began: Sequence[float], calls: Sequence[Call]) -> list[tuple[str, ...]]:
-    """Summarize the requests that were due from the start of each restart to the next start."""
+    """Summarize the requests that were due between the start of each restart and the next."""
     spans = zip(began, [*began, float("inf")][1:], strict=True)
     return [figures([call for call in calls if start <= call.due < end]) for start, end in spans]
 

@@ -1,6 +1,6 @@
 """Hatch build hook: record the commit, and include packages for merchants in the wheel.
 
-`RELEASE_PACKAGES` is the folder of the packages. Without it, the wheel does not contain packages.
+`RELEASE_PACKAGES` is the folder that contains the packages. Without it, the wheel has no packages.
 """
 
 import os

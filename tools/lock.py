@@ -26,7 +26,7 @@ FILES = {
     "../examples/flask/requirements.txt": ["-"],
 }
 #: These sets are parts of `dev.txt` and use its versions, so that installing one of them does not
-#: replace packages of another.
+#: replace packages of another set.
 SUBSETS = ("run.txt", "otel.txt", "sandbox.txt")
 CLIENTS = ["openapi-python-client>=0.29,<0.30", "gunicorn>=23"]
 CLIENTS_LONG = [

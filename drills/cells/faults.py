@@ -79,19 +79,19 @@ def _faults(number: int, mark: str) -> list[Fault]:
     kill, stop, go_on = signal.SIGKILL, signal.SIGSTOP, signal.SIGCONT
     return [
         Fault(
-            *(f"kill-database-{mark}", f"database of {mark} killed", number),
+            *(f"kill-database-{mark}", f"{mark}'s database killed", number),
             *(_kill_database(number), _start_database(number)),
         ),
         Fault(
-            *(f"freeze-database-{mark}", f"database of {mark} frozen", number),
+            *(f"freeze-database-{mark}", f"{mark}'s database frozen", number),
             *(_freeze_database(number), _wake_database(number)),
         ),
         Fault(
-            *(f"kill-api-{mark}", f"API of {mark} killed", number),
+            *(f"kill-api-{mark}", f"{mark}'s API killed", number),
             *(_signal_api(number, kill), _start_api(number)),
         ),
         Fault(
-            *(f"freeze-api-{mark}", f"API of {mark} frozen", number),
+            *(f"freeze-api-{mark}", f"{mark}'s API frozen", number),
             *(_signal_api(number, stop), _signal_api(number, go_on)),
         ),
     ]

@@ -48,7 +48,7 @@ async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
-    """Lock a case. If its payment, capture or refund is also needed, lock them first."""
+    """Lock a case. If its payment, capture or refund is also needed, lock it first."""
     await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
 
 

@@ -68,7 +68,7 @@ def load_language(locale: str) -> Language:
 
 
 def negotiate_language(requested_locale: str | None, accept_language: str, fallback: str) -> str:
-    """Return the first supported language of the request, the browser and the merchant.
+    """Return the first supported language from the request, the browser or the merchant.
 
     The default is English. Only the first 500 characters of `accept_language` are read.
     """

@@ -78,9 +78,12 @@ def reconcile(
         raise typer.Exit(_EXIT_FAILED) from error
     except typer.Exit as error:  # already reported
         raise typer.Exit(_EXIT_FAILED) from error
-    cases = f"opened, {result.asked} inquiries scheduled" if apply else ""
-    is_done = apply and not dry_run
-    _print_result(result, "would be opened" if dry_run else cases, is_done=is_done, as_json=as_json)
+    summary = ""
+    if dry_run:
+        summary = f"cases that would be opened: {result.opened}"
+    elif apply:
+        summary = f"cases opened: {result.opened}, inquiries scheduled: {result.asked}"
+    _print_result(result, summary, is_done=apply and not dry_run, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if result.difference_count else 0)
 
 
@@ -127,7 +130,7 @@ def _show_file_progress(file: Path) -> Generator[Callable[[int], None]]:
 
 
 def _print_result(
-    result: ReconciliationResult, cases: str, *, is_done: bool, as_json: bool
+    result: ReconciliationResult, summary: str, *, is_done: bool, as_json: bool
 ) -> None:
     if as_json:
         print_record(result, as_json=True)
@@ -139,8 +142,8 @@ def _print_result(
         print(f"and {hidden_count} more")
     if result.payouts.lines:
         _print_payouts(result, "recorded" if is_done else "would be recorded")
-    if cases:
-        print(f"{result.opened} cases {cases}")
+    if summary:
+        print(summary)
 
 
 def _print_payouts(result: ReconciliationResult, verb: str) -> None:
@@ -150,6 +153,6 @@ def _print_payouts(result: ReconciliationResult, verb: str) -> None:
     if (hidden_count := payouts.new - len(result.new_payouts)) > 0:
         print(f"and {hidden_count} more")
     print(
-        f"{payouts.lines} payouts: {payouts.new} {verb}, {payouts.repeated} already recorded, "
+        f"payouts: {payouts.new} {verb}, {payouts.repeated} already recorded, "
         f"{payouts.reversed} already reversed, {payouts.different} different"
     )

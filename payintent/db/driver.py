@@ -193,7 +193,7 @@ async def connect_as(
 ) -> Connection:
     """Open a connection for a pool. `pooled` is True if `url` is a pooler such as PgBouncer.
 
-    If `writes` is True, read-only servers are rejected. Otherwise the timeout is short, because
+    If `writes` is True, read-only servers are rejected. Otherwise, the timeout is short, because
     reads can fall back to the primary.
     """
     return await _connect(
@@ -234,7 +234,7 @@ async def _roll_back(connection: Connection) -> None:
 
 
 def _get_session_attributes(url: str) -> str | None:
-    """Return the setting that requires a writable server; None if the URL contains it."""
+    """Return the setting that requires a writable server; None if the URL specifies it."""
     return None if "target_session_attrs=" in url else "read-write"
 
 

@@ -49,7 +49,7 @@ class RecentUsage:
         return calls * math.exp((updated_at - self._monotonic()) / self._decay_s) if calls else 0.0
 
     def add(self, user: Hashable, count: int) -> None:
-        """Add a user's calls. Above `_USERS_MAX`, the least recently active user is dropped."""
+        """Add a user's calls. Beyond `_USERS_MAX` users, the least recently active is dropped."""
         self._usage[user] = max(0.0, self.get(user) + count), self._monotonic()
         self._usage.move_to_end(user)
         if len(self._usage) > _USERS_MAX:
@@ -85,9 +85,9 @@ class BuyerCalls:
         if self._limit is None or call.provider in self._local_providers:
             return True
         users = (call.account_id, call.merchant_id), (call.account_id, call.payment_id)
-        # A call is allowed if at least as many tokens are left as the average recent usage of its
-        # merchant and its checkout. Heavy users therefore get equal shares, and a merchant with
-        # many buyers leaves a third of the burst to other merchants.
+        # A call is allowed if the number of tokens left is at least the average of its merchant's
+        # and its checkout's recent usage. Heavy users therefore get equal shares, and a merchant
+        # with many buyers leaves a third of the burst to other merchants.
         tokens_min = max(1.0, sum(self._recent_usage.get(user) for user in users) / len(users))
         for user in users:
             self._recent_usage.add(user, 1)

@@ -72,8 +72,8 @@ class GatewayAvailability:
 
     account_enabled: bool
     provider_enabled: bool
-    outage_since: datetime | None  # outage of the session channel
-    silent_since: datetime | None  # first unanswered request to close the session
+    outage_since: datetime | None  # start of the session channel's outage
+    silent_since: datetime | None  # time of the first unanswered request to close the session
 
 
 async def get_availability(database: Executor, session_id: UUID) -> GatewayAvailability | None:
@@ -254,7 +254,7 @@ class GatewayHealth:
 
 
 def is_too_slow(duration_s: float, other_call_count: int) -> bool:
-    """Return whether a response is too slow, given the other calls in progress at its start."""
+    """Return whether a response is too slow. The limit is lower if many calls were in progress."""
     is_busy = other_call_count >= BUSY_CALLS_MIN
     return duration_s >= (SLOW_WHEN_BUSY_S if is_busy else SLOW_S)
 

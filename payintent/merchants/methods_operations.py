@@ -36,7 +36,7 @@ from payintent.operators.operation import (
 )
 
 _POSITION_MAX = 10_000
-_LIMITS = "Limits on the total that replace the gateway's, such as USD:0.50:1000,THB:20:"
+_LIMITS = "Limits that replace the gateway's limits on the total, such as USD:0.50:1000,THB:20:"
 _TRANSLATIONS = "Labels in other languages of the checkout, such as th:บัตรเครดิต,ja:カード"
 _MethodId = Annotated[int, argument("The payment method ID.")]
 
@@ -154,7 +154,7 @@ class ListPaymentMethods(ReadOperation[list[PaymentMethod]], frozen=True, kw_onl
 
 
 class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True):
-    """Change a method. Omitted fields and quotes that buyers have selected do not change."""
+    """Change a method. Omitted fields stay the same, as do quotes that buyers have selected."""
 
     action: ClassVar[str] = "method.change"
     method_id: _MethodId

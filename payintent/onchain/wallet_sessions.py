@@ -83,7 +83,7 @@ class WalletHandoff:
         return self.encryption.digest(_CONTEXT + payload.hex())[:_SIGNATURE_BYTES]
 
 
-#: Payments are no longer offered this long before the deadline, because mining takes time.
+#: Payment is not offered in this period before the deadline, because mining takes time.
 _PAYMENT_CUTOFF = timedelta(seconds=60)
 _PAYER = "{payer}"  # the browser replaces it with 40 hex digits
 _PAYER_WORD = "000000000000000000000000" + _PAYER
@@ -152,7 +152,7 @@ async def get_session_view(
 ) -> dict[str, Any]:
     """Return the response of `GET /onchain/sessions/{session_id}`.
 
-    Raises `NOT_FOUND` if the session is unknown, `SESSION_GONE` if it has ended or was replaced.
+    Raises `NOT_FOUND` if the session is unknown, `SESSION_GONE` if it has ended or been replaced.
     """
     snapshot = await _load_snapshot(database, session_id)
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])

@@ -37,7 +37,7 @@ async def expire_processing(tx: Tx, limit: int, timeout_s: float) -> int:
     The buyer may still be paying, so the gateway must close an open session first. This function
     marks the session as closing, and the inquiry loop calls the gateway. The payment expires when
     its session has ended, or when its gateway has not responded for `timeout_s`; in the latter
-    case the session stays `closing`.
+    case, the session stays `closing`.
     """
     due_snapshots = await payment_store.lock_due_processing(tx, limit, timeout_s)
     open_ids = [
@@ -138,8 +138,8 @@ async def _describe_unavailability(
     since = availability.outage_since or availability.silent_since
     if since is None:
         raise ConflictError(
-            f"{account} at {provider} is responding and will decide the payment; if the gateway is "
-            "permanently unavailable, disable the account first"
+            f"{account} at {provider} is responding, so the payment will end automatically; if the "
+            "gateway is permanently unavailable, disable the account first"
         )
     return f"{account} at {provider} has not responded since {format_timestamp(since)}"
 
@@ -166,5 +166,5 @@ async def require_stranded_session(
             session, await _describe_unavailability(database, session, providers)
         )
     if await chain_watch_store.is_watched(database, chain):
-        raise ConflictError(f"{chain} is watched, so its blocks decide the payment")
+        raise ConflictError(f"{chain} is watched, so the payment will end automatically")
     return StrandedSession(session, f"{chain} is not watched")

@@ -277,10 +277,10 @@ async def qualifies_for_auto_refund(
     """Return whether a capture without a payment qualifies for an automatic refund.
 
     The merchant must have enabled automatic refunds. Deposits never qualify, because their sender
-    may be an exchange. A transaction that a reorganization moved to another block does not qualify,
-    because it is recorded twice but was paid once. Chain refunds cost gas, so amounts below the
-    token's minimum and a session's transfers after the first `transfers_max` do not qualify either.
-    An operator decides these cases.
+    may be an exchange. A transaction that a reorganisation moved to another block does not qualify,
+    because it is recorded twice, although the money arrived only once. Chain refunds cost gas, so
+    amounts below the token's minimum and a session's transfers after the first `transfers_max` do
+    not qualify either. An operator decides these cases.
     """
     qualifies = await tx.value(
         """

@@ -155,7 +155,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def can_switch_side(self) -> bool:
-        """Whether the merchant has a test side, or the member may create it."""
+        """Whether the merchant has a test side, or the member may create one."""
         session = self.session
         return session.livemode and (
             session.test_merchant_id is not None or self.may(MemberRight.MANAGE_TEST)

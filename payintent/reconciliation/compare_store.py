@@ -173,7 +173,7 @@ async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
 
 
 async def compare_lines(tx: Tx, scope: ReconciliationScope) -> None:
-    """Find lines that differ from our records or have no record. Records of any date match."""
+    """Find lines that differ from our records or match none. Records of any date can match."""
     accounts = list(scope.accounts)
     await tx.fetch(_COMPARE_PAYMENTS, accounts, *scope.decimal_columns)
     await tx.fetch(_COMPARE_REFUNDS, accounts, *scope.decimal_columns)

@@ -126,7 +126,7 @@ class Settings(BaseSettings):
     contain `checkout_url`.
     """
     api_base: BaseUrl = "http://127.0.0.1:8080/v1"
-    """Base URL to which gateways send callbacks. Flags are served from its origin."""
+    """Base URL to which gateways send callbacks. Flag images are served from its origin."""
     console_base: Origin = ""
     """Origin at which a TLS proxy serves the operator console, such as
     `https://console.example.com`. If empty, the console is available only on loopback.
@@ -270,7 +270,7 @@ class Settings(BaseSettings):
     rate_create_burst: Count = 1_000
     """Payments that a merchant can create in a burst after a pause."""
     rate_read_per_s: Count = 1_000
-    """All other API calls by a merchant, including repeated creations."""
+    """All other API calls by a merchant, including repeated create requests."""
     rate_read_burst: Count = 2_000
     """Other API calls by a merchant in a burst after a pause."""
     checkout_per_address_per_s: Limit = 20

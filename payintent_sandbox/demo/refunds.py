@@ -1,4 +1,4 @@
-"""The demo's refunds: a payment at each gateway, and refunds that do not succeed immediately."""
+"""Demonstrate refunds through each gateway, and refunds that do not succeed immediately."""
 
 import time
 from collections.abc import Awaitable, Callable
@@ -26,13 +26,13 @@ REFUND_PENDING = "4000009900000160"
 REFUND_REFUSED = "4000009900000178"
 REFUND_UNANSWERED = "4000009900000186"
 PENDING_S = 60.0  # of the simulator, before time scaling
-PATIENCE_S = 60.0  # for the end of a refund
+PATIENCE_S = 60.0  # for a refund to end
 PART_IN_TOKENS = "10.00"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DemoPurchase:
-    """A purchase that is paid and refunded at the same gateway."""
+    """A purchase that is paid and refunded through the same gateway."""
 
     provider: str
     currency: str
@@ -75,7 +75,7 @@ PURCHASES = (SIMULATOR, STRIPE, ECPAY, TWOC2P)
 
 
 async def refund_with_each(stage: DemoStage) -> None:
-    """Demonstrate a payment at each gateway that is refunded in two parts."""
+    """Demonstrate a payment through each gateway, and its refund in two parts."""
     providers = {"simulator", *stage.sandbox.gateways}
     acts: dict[str, Act] = {
         purchase.provider: _act(purchase)

@@ -41,7 +41,7 @@ def build_or_exit(build: Callable[[argparse.Namespace], App], arguments: argpars
 def run_asgi(
     parser: argparse.ArgumentParser, build: Callable[[argparse.Namespace], Starlette]
 ) -> None:
-    """Read the command line, build the application and serve it until a signal."""
+    """Read the command line, build the application and serve it until a signal arrives."""
     import uvicorn
 
     arguments = parser.parse_args()

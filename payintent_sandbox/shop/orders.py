@@ -59,7 +59,7 @@ class Order:
     state: State = State.WAITING
     receipt_id: str | None = None
     failure_reason: str | None = None
-    handed_out: int = 0  # how often; checked by the shop grader
+    handed_out: int = 0  # number of deliveries; checked by the shop grader
 
     def is_paid_by(self, payment: Mapping[str, Any]) -> bool:
         """Return whether a payment has the order's amount and currency."""

@@ -184,15 +184,15 @@ def test_a_dry_run_of_a_reconciliation_counts_cases_without_opening_them(
     compare = ("reconcile", "--provider", "simulator", "--file", tmp_path / "list.csv")
     before = _query(settings, _ROWS)
     dry_run = terminal.run(*compare, "--apply", "--dry-run")
-    assert (dry_run.status, dry_run.out.splitlines()[-1]) == (1, "1 cases would be opened")
+    assert (dry_run.status, dry_run.out.splitlines()[-1]) == (1, "cases that would be opened: 1")
     refused = terminal.run(*compare, "--apply", typed="n\n")
     assert (refused.status, refused.out) == (2, "")
     assert "  cases to open: 1\nContinue? [y/N] " in refused.err
     assert _query(settings, _ROWS) == before
     applied = terminal.run(*compare, "--apply", typed="y\n")
-    assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
+    assert applied.out.splitlines()[-1] == "cases opened: 1, inquiries scheduled: 0"
     again = terminal.run(*compare, "--dry-run")
-    assert again.out.splitlines()[-1] == "0 cases would be opened"
+    assert again.out.splitlines()[-1] == "cases that would be opened: 0"
 
 
 def test_a_replay_in_a_pipe_prints_its_progress_and_total(terminal_with_events: Terminal) -> None:

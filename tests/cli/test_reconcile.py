@@ -114,7 +114,7 @@ def test_the_exit_status_reports_whether_there_are_differences(
     assert compared.out.splitlines()[-1] == different
     applied = _reconcile(terminal, different_file, "--apply")
     assert (applied.status, _cases(terminal)) == (1, 1)
-    assert applied.out.splitlines()[-1] == "1 cases opened, 0 inquiries scheduled"
+    assert applied.out.splitlines()[-1] == "cases opened: 1, inquiries scheduled: 0"
     as_json = _reconcile(terminal, different_file, "--apply", "--json")
     assert (as_json.status, json.loads(as_json.out)["opened"]) == (1, 0)
 
@@ -126,14 +126,14 @@ def test_payouts_are_only_listed_until_they_are_applied(terminal: Terminal, tmp_
         assert compared.status == 0
         assert compared.out.splitlines()[3:5] == [
             "payout po_1: 9.00 THB, would be recorded",
-            "1 payouts: 1 would be recorded, 0 already recorded, 0 already reversed, 0 different",
+            "payouts: 1 would be recorded, 0 already recorded, 0 already reversed, 0 different",
         ]
         assert terminal.run("gateway-payout", "list", "--json").json == []
     applied = _reconcile(terminal, path, "--apply")
     assert applied.out.splitlines()[3] == "payout po_1: 9.00 THB, recorded"
     again = _reconcile(terminal, path, "--apply")
     assert (again.status, again.out.splitlines()[3]) == (
-        *(0, "1 payouts: 0 recorded, 1 already recorded, 0 already reversed, 0 different"),
+        *(0, "payouts: 0 recorded, 1 already recorded, 0 already reversed, 0 different"),
     )
     [payout] = terminal.run("gateway-payout", "list", "--json").json
     assert (payout["reference"], payout["fee_minor"]) == ("po_1", "0")

@@ -82,7 +82,7 @@ _CHAIN_FIGURES: Mapping[str, tuple[str, str]] = {
 
 
 def choose_icon(kind: str, label: str) -> str:
-    """Choose the icon of a method without a brand by its kind, or by the words in its label."""
+    """Choose the icon for a method without a brand by its kind, or by the words in its label."""
     if kind in _KIND_ICONS:
         return _KIND_ICONS[kind]
     return next((name for name, pattern in _LABEL_PATTERNS if pattern.search(label)), "page")

@@ -47,7 +47,7 @@ def order_quotes(
 ) -> list[dict[str, Any]]:
     """Order quotes by position, then by usage, and each token's networks by speed and cost.
 
-    The method that the buyer used last comes before methods of the same group.
+    The method that the buyer used last comes first.
     """
 
     def rank(quote: dict[str, Any]) -> tuple[int, int]:

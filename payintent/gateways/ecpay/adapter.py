@@ -316,7 +316,7 @@ def _order_form(
 
 
 def _plain_text(text: str) -> str:
-    """Replace special characters. `#` separates items, and ECPay's firewall may reject others."""
+    """Replace special characters. `#` separates items; ECPay's firewall may reject the rest."""
     safe = "".join(char if char.isalnum() or char in "-_.," else " " for char in text)
     return " ".join(safe.split())[:DESCRIPTION_CHARS_MAX].strip() or "Payment"
 

@@ -23,7 +23,7 @@ from payintent.gateways.port import (
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
 #: Stripe's limits for a charge. The maximum has eight digits in Stripe's units, and twelve for IDR.
-#: The minimum depends on the payout currency. Stripe does not publish minimums for TWD, IDR and
+#: The minimum depends on the payout currency. Stripe does not publish minimums for TWD, IDR or
 #: PHP, so their values are the equivalent of 0.50 USD, with a margin.
 LIMITS = fiat_limits(
     USD=("0.50", "999999.99"),
@@ -42,7 +42,7 @@ _STATES = {
     # intent atomically, so the session can be closed to select another method.
     "requires_action": GatewaySessionState.OPEN,
     "processing": GatewaySessionState.AUTHORISING,
-    # We do not request manual capture. The money is reserved.
+    # Not expected, because we do not request manual capture. The money is reserved.
     "requires_capture": GatewaySessionState.AUTHORISING,
     "succeeded": GatewaySessionState.CAPTURED,
     "canceled": GatewaySessionState.CLOSED,

@@ -34,8 +34,8 @@ MAINTENANCE_URLS = {
     LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
     SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",
 }
-#: Indonesia has a separate maintenance API. An account does not show its country, so the operator
-#: must set `maintenance_url`.
+#: Indonesia has a separate maintenance API. The credentials do not reveal an account's country, so
+#: the operator must set `maintenance_url`.
 INDONESIA = "https://pgwcore.dp.alipay.com"
 ORIGINS = frozenset(
     {

@@ -21,7 +21,7 @@ FORM_TOKEN = "form_token"  # noqa: S105 - a field's name
 _EXPIRED_MESSAGE = "the form has expired; reload the page and try again"
 _BYTES_MAX = 16 * 1024
 _FIELDS_MAX = 20
-#: `Sec-Fetch-Site` values of requests from our pages, or directly from the user.
+#: `Sec-Fetch-Site` values of requests that come from our pages or directly from the user.
 _TRUSTED_SITES = frozenset({"same-origin", "none"})
 #: `Origin` of requests from pages with the `no-referrer` policy, such as the sign-in link page.
 _NULL_ORIGIN = "null"

@@ -1,7 +1,8 @@
 """The supervisor starts processes, restarts them if they die, and replaces them one by one.
 
-It forks after all imports, so that processes share the memory of loaded modules. Because forking
-is safe only without threads, event loops and connections, it only waits for signals and messages.
+It forks after all imports, so that processes share the memory of loaded modules. Forking is safe
+only without threads, event loops or connections, so the supervisor uses none of them and only waits
+for signals and messages.
 """
 
 import gc

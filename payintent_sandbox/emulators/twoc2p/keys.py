@@ -32,7 +32,7 @@ def public_pem(key: RSAPrivateKey) -> str:
     return key.public_key().public_bytes(Encoding.PEM, PublicFormat.SubjectPublicKeyInfo).decode()
 
 
-@lru_cache(maxsize=_PAIRS_MAX)  # parsing a key takes longer than the rest of the callback
+@lru_cache(maxsize=_PAIRS_MAX)  # parsing a key takes longer than everything else in a callback
 def read_private(pem: str) -> RSAPrivateKey:
     """Parse a private key. Raises ValueError for anything else."""
     key = load_pem_private_key(pem.encode(), None)

@@ -1,4 +1,4 @@
-"""Decode JSON into dataclasses by their type hints; fields added by a newer service are ignored."""
+"""Decode JSON into dataclasses, using their type hints. Unknown fields are ignored."""
 
 from __future__ import annotations
 

@@ -9,7 +9,7 @@ if TYPE_CHECKING:
 
 
 class PayintentError(Exception):
-    """Any error of this library."""
+    """The base class of all errors in this library."""
 
 
 class NoAnswerError(PayintentError):
@@ -24,7 +24,7 @@ class UnreadableAnswerError(PayintentError):
 
 
 class PaymentDeniedError(PayintentError):
-    """The fraud rules deny the payment. Nothing was created, and the idempotency key is used up."""
+    """The fraud rules denied the payment. Nothing was created, but the idempotency key was used."""
 
     def __init__(self, decision: FraudDecision) -> None:
         super().__init__(f"{decision.code}: {decision.message}")
@@ -79,7 +79,7 @@ class NotFoundError(ApiError):
 
 
 class ConflictError(ApiError):
-    """The payment's state does not allow it, or a concurrent request is in progress (409)."""
+    """The payment's state does not allow the request, or another request is in progress (409)."""
 
 
 class IdempotencyConflictError(ConflictError):
@@ -87,7 +87,7 @@ class IdempotencyConflictError(ConflictError):
 
 
 class InvalidStateError(ConflictError):
-    """The payment's state does not allow it."""
+    """The payment's state does not allow the request."""
 
 
 class RefundExceedsRemainingError(ApiError):
@@ -132,7 +132,7 @@ _SERVER_ERRORS = 500
 
 
 def error_class(status: int, code: str) -> type[ApiError]:
-    """Return an error's class by its code, or by its status if the code is unknown."""
+    """Return the class for an error code, or for its status if the code is unknown."""
     other = ServiceError if status >= _SERVER_ERRORS else ApiError
     return _BY_CODE.get(code) or _BY_STATUS.get(status) or other
 

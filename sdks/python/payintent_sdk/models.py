@@ -106,7 +106,7 @@ class Cancelled:
 
 @dataclass(frozen=True, kw_only=True)
 class Refund:
-    """A refund. Refunds do not trigger webhooks, so poll it until it has ended."""
+    """A refund. Refunds do not trigger webhooks, so poll the refund until it has ended."""
 
     id: str
     payment_id: str

@@ -19,7 +19,7 @@ export class NoAnswerError extends PayintentError {}
 /** The response is not from the service; it may be a proxy's error page. */
 export class UnreadableAnswerError extends PayintentError {}
 
-/** The fraud rules deny the payment. Nothing was created, and the idempotency key is used up. */
+/** The fraud rules denied the payment. Nothing was created, but the idempotency key was used. */
 export class PaymentDeniedError extends PayintentError {
   constructor(readonly decision: FraudDecision) {
     super(`${decision.code}: ${decision.message}`);
@@ -65,11 +65,11 @@ export class AuthenticationError extends ApiError {}
 export class ForbiddenError extends ApiError {}
 /** The payment, refund or event does not exist (404). */
 export class NotFoundError extends ApiError {}
-/** The payment's state does not allow it, or a concurrent request is in progress (409). */
+/** The payment's state does not allow the request, or another request is in progress (409). */
 export class ConflictError extends ApiError {}
 /** The idempotency key was used with a different body. */
 export class IdempotencyConflictError extends ConflictError {}
-/** The payment's state does not allow it. */
+/** The payment's state does not allow the request. */
 export class InvalidStateError extends ConflictError {}
 /** The refund exceeds the remaining amount. */
 export class RefundExceedsRemainingError extends ApiError {}

@@ -98,7 +98,7 @@ export interface Cancelled {
   status: string;
 }
 
-/** A refund. Refunds do not trigger webhooks, so poll it until it has ended. */
+/** A refund. Refunds do not trigger webhooks, so poll the refund until it has ended. */
 export interface Refund {
   id: string;
   payment_id: string;
