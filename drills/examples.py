@@ -31,7 +31,7 @@ from payintent_sandbox.chains.anvil_binary import npm, npm_environment
 from tests.clients.making import basedpyright
 from tests.e2e.merchant import APPROVED, Browser
 from tests.e2e.sandbox import Sandbox, running_sandbox
-from tests.sdks.python_sdk import installed
+from tests.sdks.python_sdk import unpack_package
 from tests.support.patience import wait_until
 from tests.support.world import free_port
 from tools.examples import EXAMPLES, FOLDER, NODE
@@ -114,7 +114,7 @@ class Place:
     def environment(self) -> dict[str, str]:
         """Return the settings from the README, and the path of the Python library."""
         path = plain_environment() | npm_environment() | {"PORT": str(self.port)}
-        checked = {"NEXT_TELEMETRY_DISABLED": "1", "PYTHONPATH": str(installed())}
+        checked = {"NEXT_TELEMETRY_DISABLED": "1", "PYTHONPATH": str(unpack_package())}
         return path | checked | dict(self.secrets)
 
     def run(self, command: tuple[str, ...]) -> None:

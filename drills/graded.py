@@ -11,7 +11,7 @@ from uuid import uuid4
 import aiohttp
 
 from tests.e2e.sandbox import Sandbox
-from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, unpack_package
 from tests.support.patience import wait_until
 
 _TIMEOUT_S = 900
@@ -52,7 +52,7 @@ def send_webhooks_to(sandbox: Sandbox, url: str) -> None:
 async def grade(webhooks: str, orders: str, secrets: Mapping[str, str], *more: str) -> set[str]:
     """Run the grader against a shop and print its report. Return the failed checks."""
     words = ("grade", "--webhook-url", webhooks, "--orders-url", orders, *more)
-    path = f"{installed(CLI_PROJECT)}:{installed()}"
+    path = f"{unpack_package(CLI_PROJECT)}:{unpack_package()}"
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     environment = inherited | {
         "PYTHONPATH": path,

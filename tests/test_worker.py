@@ -16,7 +16,7 @@ from payintent.payments.model import Payment
 from payintent.refunds.send import RefundSender
 from payintent.service import Service, open_service
 from payintent.worker import make_inquiry_runner, make_refund_runner
-from tests.refunds.refunding import asked, paid
+from tests.refunds.refunding import create_paid_payment, request_refund
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
@@ -81,8 +81,8 @@ async def shop(world: World) -> AsyncIterator[Shop]:
 async def _arrange_work(world: World) -> list[Payment]:
     """Create a payment to expire, a session to query and a refund; none of them is due."""
     expiring, inquired = await world.create(), await world.create()
-    refunded = await paid(world)
-    await asked(world, refunded)
+    refunded = await create_paid_payment(world)
+    await request_refund(world, refunded)
     await world.select(inquired)
     await world.rows("UPDATE session SET inquire_at = clock() + interval '1 day'")
     await world.rows("UPDATE refund SET next_at = clock() + interval '1 day'")

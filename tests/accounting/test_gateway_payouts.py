@@ -17,7 +17,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import NewAccount
 from tests.accounting.test_payouts import balance, get_payable, refusal
-from tests.refunds.refunding import paid
+from tests.refunds.refunding import create_paid_payment
 from tests.support.world import World
 
 
@@ -31,7 +31,7 @@ async def get_clearing_balance(world: World) -> int:
 
 
 async def test_a_gateway_payout_credits_the_bank_until_it_is_reversed(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     clearing, income = await get_clearing_balance(world), await balance(world, "fee_income")
     recorded: GatewayPayoutRecord = await world.perform(
         gateway_payout(world, fee="30.00", paid_on="2026-11-23")
@@ -65,7 +65,7 @@ async def test_a_gateway_payout_credits_the_bank_until_it_is_reversed(world: Wor
 async def test_a_negative_gateway_payout_is_recorded_in_reverse(
     world: World,
 ) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     clearing = await get_clearing_balance(world)
     assert (await world.perform(gateway_payout(world, "-12.50"))).amount == "-12.50"
     assert await get_clearing_balance(world) == clearing + 1_250
@@ -74,7 +74,7 @@ async def test_a_negative_gateway_payout_is_recorded_in_reverse(
 
 
 async def test_a_payout_of_a_merchants_own_account_reduces_its_balance(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
     due = await get_payable(world)
     assert (await world.perform(gateway_payout(world, "1000.00", fee="1.00"))).merchant_id == (
@@ -86,7 +86,7 @@ async def test_a_payout_of_a_merchants_own_account_reduces_its_balance(world: Wo
 
 
 async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     results = await asyncio.gather(
         *(world.perform(gateway_payout(world)) for _ in range(4)), return_exceptions=True
     )

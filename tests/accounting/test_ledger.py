@@ -22,8 +22,13 @@ from tests.disputes.test_record import hear as hear_dispute
 from tests.disputes.test_record import report as dispute
 from tests.payments.test_expire import sweep
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import asked, hear, paid, work
-from tests.refunds.test_case_refunds import selected
+from tests.refunds.refunding import (
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
+from tests.refunds.test_case_refunds import create_selected_payment
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
@@ -57,7 +62,7 @@ async def resolve(world: World, resolution: Any) -> None:
 
 
 async def test_a_payment_without_tax_credits_the_merchant_and_the_fee(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     assert await entries(world) == [
         ("capture", "gateway_clearing", "merchant_payable", 154389),
         ("capture", "gateway_clearing", "fee_income", 4611),
@@ -68,7 +73,7 @@ async def test_a_payment_without_tax_credits_the_merchant_and_the_fee(world: Wor
 async def test_a_concurrent_second_settlement_waits_and_records_nothing(
     world: World,
 ) -> None:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
 
     async def settle(tx: Any) -> None:
         await settle_session(tx, payment.id, session_id, EXACT)
@@ -86,7 +91,7 @@ async def test_a_concurrent_second_settlement_waits_and_records_nothing(
 
 
 async def test_the_database_rejects_a_second_entry_for_the_same_fact(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     [row] = await world.rows("SELECT * FROM ledger_entry WHERE leg = 'fee'")
     twin = LedgerEntry(
         fact=Fact(row["fact"]),
@@ -105,10 +110,10 @@ async def test_the_database_rejects_a_second_entry_for_the_same_fact(world: Worl
 
 
 async def test_a_refund_reported_twice_is_recorded_once(world: World) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment, "590.00")
-    await work(world)
-    await hear(world, refund.id)
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "590.00")
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id)
     assert (await entries(world))[2:] == [
         ("refund_reserved", "merchant_payable", "refund_reserve", 59000),
         ("refund_done", "refund_reserve", "gateway_clearing", 59000),
@@ -119,7 +124,7 @@ async def test_a_refund_reported_twice_is_recorded_once(world: World) -> None:
 async def test_every_step_of_a_won_and_then_lost_dispute_is_recorded(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     for state in (DisputeState.INQUIRY, DisputeState.OPEN, DisputeState.WON, DisputeState.LOST):
         await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
         assert await matches_facts(world)
@@ -131,7 +136,7 @@ async def test_every_step_of_a_won_and_then_lost_dispute_is_recorded(
 
 
 async def test_disputed_money_of_an_accepted_case_is_credited_to_the_merchant(world: World) -> None:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
     await hear_dispute(world, dispute(payment))
@@ -207,7 +212,7 @@ async def test_accepted_money_that_is_too_late_for_its_session_reopens_a_case(
 
 
 async def test_closing_a_case_waits_for_a_concurrent_dispute(world: World) -> None:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
     report = dispute(payment)
@@ -249,7 +254,7 @@ async def test_accepted_money_in_a_platform_account_stays_in_suspense(world: Wor
 async def test_the_ledger_check_reports_exact_differences(
     world: World,
 ) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await world.rows("UPDATE capture SET amount_minor = amount_minor + 1")
     differences = await ledger_check_store.find_differences(world.database)
     clearing, payable = (

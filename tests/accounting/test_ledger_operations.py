@@ -21,7 +21,13 @@ from tests.callbacks.test_receive import add_session, selected, tell
 from tests.disputes.test_record import hear as hear_dispute
 from tests.disputes.test_record import report as dispute
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import DECLINED, asked, hear, paid, work
+from tests.refunds.refunding import (
+    DECLINED,
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
 
@@ -61,15 +67,15 @@ async def report_stray_capture(world: World, reference: str) -> None:
 
 async def create_every_fact(world: World) -> None:
     """Create every kind of fact that the ledger records."""
-    payment = await paid(world)
-    refund = await asked(world, payment, "590.00")
-    await work(world)
-    await hear(world, refund.id)
-    await hear(world, (await asked(world, payment, "1.00")).id, DECLINED)
-    await asked(world, payment, "2.00")
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "590.00")
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id)
+    await send_refund_callback(world, (await request_refund(world, payment, "1.00")).id, DECLINED)
+    await request_refund(world, payment, "2.00")
     for state in (DisputeState.OPEN, DisputeState.LOST):
         await hear_dispute(world, dispute(payment, state=state, amount_minor=50000))
-    await hear_dispute(world, dispute(await paid(world)))
+    await hear_dispute(world, dispute(await create_paid_payment(world)))
     for number, resolution in enumerate(("accept", "dismiss", "refund")):
         await report_stray_capture(world, f"stray-{number}")
         await resolve(world, "LATE_PAYMENT", resolution)
@@ -139,19 +145,19 @@ async def test_an_unrecorded_capture_that_pays_its_session_is_recorded_once(worl
 async def test_unrecorded_refunds_and_disputes_that_end_later_are_fully_recorded(
     world: World,
 ) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment, "590.00")
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "590.00")
     await hear_dispute(world, dispute(payment, amount_minor=50000))
     await delete_entries(world)
-    await work(world)
-    await hear(world, refund.id)
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id)
     await hear_dispute(world, dispute(payment, amount_minor=50000, state=DisputeState.LOST))
     await world.perform(BackfillLedger())
     assert await world.perform(CheckLedger()) == []
 
 
 async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     second_merchant = await world.add_merchant()
     assert await world.perform(ShowLedger(merchant_id=second_merchant.merchant.id)) == []
     assert await world.perform(ShowLedger(currency="USD")) == []
@@ -164,7 +170,7 @@ async def test_balances_are_shown_by_merchant_and_currency(world: World) -> None
 
 
 async def test_a_worker_reports_ledger_differences_until_they_are_resolved(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await delete_entries(world, "leg = 'fee'")
     await check_ledger(world.service)
     assert REGISTRY.get_sample_value("payintent_ledger_imbalance_accounts") == 2
@@ -175,7 +181,7 @@ async def test_a_worker_reports_ledger_differences_until_they_are_resolved(world
 
 
 async def test_an_adjustment_is_recorded_and_causes_no_difference(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     payable = f"merchant_payable:{world.merchant_id}"
     adjustment = await world.perform(
         AdjustLedger(

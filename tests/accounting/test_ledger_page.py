@@ -20,7 +20,13 @@ from tests.callbacks.test_receive import add_session, selected, tell
 from tests.disputes.test_record import hear as hear_dispute
 from tests.disputes.test_record import report as dispute
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import DECLINED, asked, hear, paid, work
+from tests.refunds.refunding import (
+    DECLINED,
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
 
@@ -35,29 +41,29 @@ def gateway() -> FakeGateway:
 async def _pay(world: World) -> None:
     await world.perform(SetTaxRate(country="US", rate=Decimal("0.07")))
     await world.rows("UPDATE payment_method SET fee_mode = 'EXCLUSIVE'")
-    await paid(world, tax_manager=TaxManager.SERVICE)
+    await create_paid_payment(world, tax_manager=TaxManager.SERVICE)
 
 
 async def _refund(world: World) -> None:
-    await asked(world, await paid(world), "590.00")
-    await work(world)
+    await request_refund(world, await create_paid_payment(world), "590.00")
+    await process_due_refunds(world)
     [refund] = await world.rows("SELECT id FROM refund")
-    await hear(world, refund["id"])
+    await send_refund_callback(world, refund["id"])
 
 
 async def _decline_refund(world: World) -> None:
-    refund = await asked(world, await paid(world), "590.00")
-    await hear(world, refund.id, DECLINED)
+    refund = await request_refund(world, await create_paid_payment(world), "590.00")
+    await send_refund_callback(world, refund.id, DECLINED)
 
 
 async def _lose_dispute(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     for state in (DisputeState.OPEN, DisputeState.LOST):
         await hear_dispute(world, dispute(payment, state=state))
 
 
 async def _win_dispute(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     for state in (DisputeState.OPEN, DisputeState.WON):
         await hear_dispute(world, dispute(payment, state=state))
 
@@ -76,7 +82,7 @@ async def _resolve_case(world: World, resolution: Any) -> None:
 async def _refund_case(world: World) -> None:
     await _report_late_capture(world)
     await _resolve_case(world, "refund")
-    await work(world)
+    await process_due_refunds(world)
 
 
 async def _accept_case(world: World) -> None:
@@ -97,7 +103,7 @@ async def _adopt_capture(world: World) -> None:
 
 
 async def _settle(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     record = RecordGatewayPayout(
         account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"
     )
@@ -107,7 +113,7 @@ async def _settle(world: World) -> None:
 
 
 async def _pay_out_own_account(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await world.rows(f"UPDATE provider_account SET merchant_id = {world.merchant_id}")
     record = RecordGatewayPayout(
         account_id=world.account_id, amount="1560.00", fee="30.00", currency="THB", reference="po_1"

@@ -14,7 +14,7 @@ from payintent.accounting.payouts_operations import (
 )
 from payintent.accounting.payouts_store import PayoutRecord
 from payintent.core.errors import ErrorCode, RefusedError
-from tests.refunds.refunding import asked, paid
+from tests.refunds.refunding import create_paid_payment, request_refund
 from tests.support.world import World
 
 HEADER = "merchant,amount,currency,chain,reference,paid_on"
@@ -43,7 +43,7 @@ async def get_payable(world: World) -> int:
 
 
 async def test_a_payout_reduces_the_merchants_balance_until_it_is_reversed(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     before = await get_payable(world)
     recorded: PayoutRecord = await world.perform(payout(world, paid_on="2026-11-23"))
     assert (recorded.amount, recorded.amount_minor) == ("100.00", "10000")
@@ -64,7 +64,7 @@ async def test_a_payout_reduces_the_merchants_balance_until_it_is_reversed(world
 
 
 async def test_concurrent_payouts_cannot_exceed_the_merchants_balance(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     due = await get_payable(world)
     third = f"{(due // 3 + 1) / 100:.2f}"
     results = await asyncio.gather(
@@ -78,7 +78,7 @@ async def test_concurrent_payouts_cannot_exceed_the_merchants_balance(world: Wor
 
 
 async def test_a_file_with_a_duplicate_payout_is_rejected(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     line = f"{world.merchant_id},100.00,THB,,transfer 1,2026-11-23"
     refused = await refusal(world, ImportPayouts(lines=[HEADER, line, line]))
     assert refused == (ErrorCode.BAD_REQUEST, "line 3: duplicate of line 2")
@@ -86,7 +86,7 @@ async def test_a_file_with_a_duplicate_payout_is_rejected(world: World) -> None:
 
 
 async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     results = await asyncio.gather(
         *(world.perform(payout(world)) for _ in range(4)), return_exceptions=True
     )
@@ -96,10 +96,10 @@ async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(worl
 
 
 async def test_a_refund_after_a_payout_makes_the_merchants_balance_negative(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     due = await get_payable(world)
     await world.perform(payout(world, f"{due / 100:.2f}"))
-    await asked(world, payment, "1.00")
+    await request_refund(world, payment, "1.00")
     assert await get_payable(world) == -100
     code, message = await refusal(world, payout(world, "0.01", reference="transfer 2"))
     assert code is ErrorCode.UNPROCESSABLE
@@ -107,7 +107,7 @@ async def test_a_refund_after_a_payout_makes_the_merchants_balance_negative(worl
 
 
 async def test_a_payout_file_is_imported_atomically_and_idempotently(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     merchant = world.merchant_id
     lines = [HEADER, f"{merchant},10.00,THB,,a,2026-11-23", f"{merchant},20.00,THB,,b,"]
     result = await world.perform(ImportPayouts(lines=lines))
@@ -131,7 +131,7 @@ async def test_a_payout_file_is_imported_atomically_and_idempotently(world: Worl
 
 
 async def test_blank_lines_are_ignored_but_counted_in_line_numbers(world: World) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     merchant = world.merchant_id
     blank = ["", "   ", ",,,,,", "\t"]
     first, second = f"{merchant},10.00,THB,,a,", f"{merchant},20.00,THB,,b,"

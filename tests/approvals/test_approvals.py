@@ -15,7 +15,7 @@ from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.operations import ListRefunds, ShowRefund
 from payintent.runtime.settings import Settings
-from tests.refunds.refunding import work
+from tests.refunds.refunding import process_due_refunds
 from tests.support.patience import PATIENCE_S
 from tests.support.stage import Stage, add_refunds_for_approval
 from tests.support.world import World, patient
@@ -93,20 +93,22 @@ async def test_a_queued_refund_can_be_rejected_unless_it_may_have_been_sent(worl
     world.gateway.answer_refund = NotContacted(detail="no connection")
     for refund_id in await _waiting(world):
         await world.perform(ApproveRefund(refund_id=refund_id))
-    assert await work(world) == 2  # attempted, but not sent
+    assert await process_due_refunds(world) == 2  # attempted, but not sent
     first, second = [refund.id for refund in await world.perform(ListRefunds())]
     assert (await world.perform(RejectRefund(refund_id=first, note="a thief's"))).status == "FAILED"
     assert await _reserved(world) == (9_000, 90)
 
     world.gateway.answer_refund = OutcomeUnknown(detail="no answer")
     await world.move_clock(60)
-    assert await work(world) == 1
+    assert await process_due_refunds(world) == 1
     with pytest.raises(RefusedError, match="cannot be rejected: it is sent"):
         await world.perform(RejectRefund(refund_id=second, note="too late"))
 
     world.gateway.answer_inquire_refund = RefundReport(state=GatewayRefundState.ABSENT)
     await world.move_clock(3600)
-    assert await work(world) == 1  # the gateway does not have it, but it may be in flight
+    assert (
+        await process_due_refunds(world) == 1
+    )  # the gateway does not have it, but it may be in flight
     with pytest.raises(RefusedError, match="queued, and may have been sent before"):
         await world.perform(RejectRefund(refund_id=second, note="too late"))
     assert await _reserved(world) == (9_000, 90)
@@ -118,7 +120,9 @@ async def test_a_refund_that_is_rejected_while_being_sent_is_either_rejected_or_
     for refund_id in await _waiting(world):
         await world.perform(ApproveRefund(refund_id=refund_id))
         rejection = world.perform(RejectRefund(refund_id=refund_id, note="a thief's"))
-        rejected, _ = await asyncio.gather(rejection, work(world), return_exceptions=True)
+        rejected, _ = await asyncio.gather(
+            rejection, process_due_refunds(world), return_exceptions=True
+        )
         sent_refunds = [
             ids.format_id(ids.REFUND, refund.refund_id) for refund in world.gateway.refunds
         ]

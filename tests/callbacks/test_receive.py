@@ -24,7 +24,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
 from payintent.worker import prune
 from tests.payments.test_expire import sweep
-from tests.refunds.refunding import auto_refund
+from tests.refunds.refunding import set_auto_refund
 from tests.support.fakes import captured, declined
 from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
@@ -174,7 +174,7 @@ OTHERWISE = replace(
 async def test_a_capture_that_its_gateway_holds_for_review_opens_a_case_immediately(
     world: World,
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment, session_id = await selected(world)
     await tell(world, session_id, OTHERWISE)
     assert await world.status(payment) == "FAILED"
@@ -187,7 +187,7 @@ async def test_a_capture_that_its_gateway_holds_for_review_opens_a_case_immediat
 async def test_a_capture_under_review_stays_under_review_until_its_session_appears(
     world: World,
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     session_id = world.id_generator.new_session_id()
     await tell(world, session_id, OTHERWISE)
     payment = await add_session(world, session_id)
@@ -289,7 +289,7 @@ async def test_a_callback_for_an_unknown_session_is_deferred(world: World) -> No
 async def test_a_deferred_capture_with_two_references_is_not_a_double_payment(
     world: World, order: tuple[str, str]
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     session_id = world.id_generator.new_session_id()
     for reference in order:
         await tell(world, session_id, captured(159000, reference=reference))

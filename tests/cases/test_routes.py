@@ -10,7 +10,7 @@ from payintent.cases.list_store import MerchantCase
 from payintent.cases.operations import format_case
 from payintent.core import ids
 from payintent.gateways.port import DisputeReport, DisputeState, VerifiedCallback
-from tests.refunds.requests import paid, send
+from tests.refunds.requests import create_paid, process_refunds
 from tests.support.arrange import payment_of, refusal
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api
@@ -22,7 +22,7 @@ async def listed(api: Api, query: str = "", key: str | None = None) -> Answer:
 
 async def paid_again(api: Api, amount_minor: int = 159000, currency: str = "THB") -> str:
     """Let a payment be paid twice; return its id."""
-    created = await paid(api)
+    created = await create_paid(api)
     payment = await payment_of(api, created)
     assert payment.session_id is not None
     again = captured(amount_minor, currency, reference=f"again-{payment.id}")
@@ -57,13 +57,13 @@ async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api)
         "currency": "THB",
         "amount": "1590.00",
     }
-    await send(api.world)
+    await process_refunds(api.world)
     [case] = (await listed(api)).json["data"]
     assert (case["status"], "closed_at" in case) == ("REFUNDED", True)
 
 
 async def test_a_dispute_is_shown_with_the_gateways_report(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     await dispute(api, created.json["id"])
     [case] = (await listed(api)).json["data"]
     assert (case["kind"], case["amount"]) == ("DISPUTE", "500.00")

@@ -28,7 +28,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from tests.callbacks.test_receive import EXACT, add_account, add_session, selected, tell
 from tests.payments.test_expire import sweep
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import work
+from tests.refunds.refunding import process_due_refunds
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
@@ -121,7 +121,7 @@ async def test_an_unknown_capture_is_refunded_from_its_case_through_the_reported
     await tell(world, session_id)
     [case] = await unknown_cases(world)
     assert (await resolve(world, case, "refund")).status == "OPEN"
-    assert await work(world) == 1
+    assert await process_due_refunds(world) == 1
     [request] = world.gateway.refunds
     assert (request.capture.reference, request.amount_minor) == ("cap-1", 159000)
     assert request.session is not None
@@ -197,7 +197,7 @@ async def test_a_refunded_capture_does_not_pay_a_session_that_appears_later(worl
         await world.report(payment, session_id, EXACT)
         assert await world.events(payment) == []
         assert (await world.session(session_id))["life"] == "ended"
-        await work(world)
+        await process_due_refunds(world)
     assert await captures(world) == [(None, False, 159000)]
     [case] = await unknown_cases(world)
     assert case.status == "REFUNDED"

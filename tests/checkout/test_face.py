@@ -19,7 +19,7 @@ from payintent.http.pages.static_files import minify_style
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.refunds.requests import in_status
+from tests.refunds.requests import create_in_status
 from tests.support.arrange import bring_to
 from tests.support.contracts import TOKENS, bill, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway
@@ -54,7 +54,7 @@ async def test_every_final_page_links_to_the_shop_its_support_and_its_terms(
         support_url="https://shop.test/help",
         terms_url="https://shop.test/terms",
     )
-    page = await _page(api, await in_status(api, status))
+    page = await _page(api, await create_in_status(api, status))
     assert page.count('class="button" href="https://shop.test/thanks?payment_id=') == 1
     assert 'href="https://shop.test/help"' in page
     assert 'href="https://shop.test/terms"' in page
@@ -238,12 +238,12 @@ def _primary_buttons(page: str) -> list[str]:
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", *_FINAL_STATUSES])
 async def test_a_page_has_one_primary_action(api: Api, status: str) -> None:
     await _set_profile(api, return_url="https://shop.test/thanks")
-    page = await _page(api, await in_status(api, status))
+    page = await _page(api, await create_in_status(api, status))
     assert len(_primary_buttons(page)) == 1, page
 
 
 async def test_the_methods_are_collapsed_while_a_payment_is_processing(api: Api) -> None:
-    page = await _page(api, await in_status(api, "PROCESSING"))
+    page = await _page(api, await create_in_status(api, "PROCESSING"))
     folded = page.partition('<details class="other">')[2].partition("</details>")[0]
     assert folded.count('name="method"') == page.count('name="method"') == 2
     assert '<button type="submit" class="quiet">' in folded

@@ -12,7 +12,7 @@ from payintent.checkout.page_fields import paid_result
 from payintent.gateways.port import GatewaySessionRequest, OutcomeUnknown, SessionCreated
 from payintent.merchants import taxes as tax_rates
 from payintent.runtime.settings import Settings
-from tests.refunds.requests import in_status
+from tests.refunds.requests import create_in_status
 from tests.support.arrange import bring_to, callback, payment_of
 from tests.support.world import Answer, Api
 
@@ -109,7 +109,7 @@ async def test_a_gateway_form_is_posted_once_and_continuing_opens_a_new_session(
 
 @pytest.mark.parametrize("status", _TITLES)
 async def test_the_page_shows_every_payment_status(api: Api, status: str) -> None:
-    created = await in_status(api, status)
+    created = await create_in_status(api, status)
     page = await _show(api, created)
     assert (page.status, page.headers["Content-Type"]) == (200, "text/html; charset=utf-8")
     assert _TITLES[status] in page.body.decode()
@@ -129,7 +129,7 @@ async def test_the_page_shows_every_payment_status(api: Api, status: str) -> Non
 
 @pytest.mark.parametrize("reason", _REASONS)
 async def test_the_page_explains_why_a_payment_failed(api: Api, reason: str) -> None:
-    created = await in_status(api, "PROCESSING")
+    created = await create_in_status(api, "PROCESSING")
     payment = await payment_of(api, created)
     report = {"state": "declined", "reason": reason}
     assert (await callback(api, payment.session_id, report)).status == 200
@@ -385,7 +385,7 @@ async def test_the_page_of_a_locked_payment_suggests_a_retry(api: Api) -> None:
 
 
 async def test_an_expired_payment_does_not_link_to_the_gateway(api: Api) -> None:
-    created = await in_status(api, "PROCESSING")
+    created = await create_in_status(api, "PROCESSING")
     assert "http://gateway.test/pay" in (await _show(api, created)).body.decode()
     await api.world.move_clock(1800)
     page = (await _show(api, created)).body.decode()

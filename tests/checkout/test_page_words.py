@@ -11,7 +11,7 @@ import segno
 from payintent.core.languages import LOCALES, OWN_NAMES
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.runtime.settings import Settings
-from tests.refunds.requests import in_status
+from tests.refunds.requests import create_in_status
 from tests.support.arrange import bring_to, callback, captured, payment_of, select, view
 from tests.support.world import Answer, Api
 
@@ -113,7 +113,7 @@ STATUSES = ["PENDING", "PROCESSING", "PAID", "FAILED", "EXPIRED", "CANCELLED", "
 
 @pytest.mark.parametrize("status", [*STATUSES, "PARTIALLY_REFUNDED"])
 async def test_no_page_contains_template_errors_in_any_language(api: Api, status: str) -> None:
-    created = await in_status(api, status)
+    created = await create_in_status(api, status)
     suffixes = ("", "/receipt") if "PAID" in status or "REFUND" in status else ("",)
     for locale in LOCALES:
         for suffix in suffixes:
@@ -164,14 +164,14 @@ async def test_a_receipt_shows_the_payment_and_only_a_masked_email_of_the_buyer(
 
 
 async def test_a_receipt_shows_the_refunded_amount(api: Api) -> None:
-    created = await in_status(api, "PARTIALLY_REFUNDED")
+    created = await create_in_status(api, "PARTIALLY_REFUNDED")
     page = await show(api, created, "/receipt")
     assert "<dt>Refunded</dt><dd><bdi>90.00\u00a0THB</bdi></dd>" in page
 
 
 @pytest.mark.parametrize("status", ["PROCESSING", "FAILED", "CANCELLED", "EXPIRED"])
 async def test_an_unpaid_payment_has_no_receipt(api: Api, status: str) -> None:
-    created = await in_status(api, status)
+    created = await create_in_status(api, status)
     answer = await api.send("GET", path_of(created, "/receipt?lang=ja"))
     assert (answer.status, answer.headers["Location"]) == (303, path_of(created, "?lang=ja"))
 
@@ -224,7 +224,7 @@ async def test_a_buyer_returns_automatically_only_right_after_paying(api: Api) -
     assert "<pay-return" in await show(api, created)
     await api.world.move_clock(301)
     assert "<pay-return" not in await show(api, created)
-    assert "<pay-return" not in await show(api, await in_status(api, "PARTIALLY_REFUNDED"))
+    assert "<pay-return" not in await show(api, await create_in_status(api, "PARTIALLY_REFUNDED"))
 
 
 async def test_the_view_reports_whether_the_merchant_was_notified(api: Api) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from payintent.runtime.settings import Settings
 from tests.cli.conftest import Run, RunResult
-from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, unpack_package
 from tests.support.patience import PATIENCE_S
 
 pytestmark = pytest.mark.full
@@ -103,7 +103,7 @@ def test_other_programs_end_without_a_traceback(
 ) -> None:
     is_ours = any(word in words[1] for word in ("sandbox", "drills", "bench"))
     mcp = _ROOT / "sdks/mcp"
-    path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(), mcp, _ROOT)))
+    path = os.pathsep.join(map(str, (unpack_package(CLI_PROJECT), unpack_package(), mcp, _ROOT)))
     result = subprocess.run(
         [sys.executable if is_ours else PYTHON, *words],
         env={"PATH": os.environ["PATH"], "PYTHONPATH": path, "VAR_DIR": str(tmp_path / "é")}

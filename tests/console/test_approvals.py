@@ -14,7 +14,7 @@ from payintent.operators.operation import Actor
 from payintent.refunds.approval_operations import ApproveRefund
 from payintent.refunds.settle import settle_refund
 from payintent.service import Service
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.stage import Stage
 from tests.support.world import Answer, Api
 
@@ -217,14 +217,14 @@ async def test_a_lower_role_sees_an_approval_but_cannot_decide(
     operator: Api, ada: Visitor, stage: Stage
 ) -> None:
     page = await propose(ada)
-    viewer = await signed_in(operator, "vera", Role.VIEWER)
+    viewer = await sign_in_as(operator, "vera", Role.VIEWER)
     response = await viewer.get(page)
     assert "Only operators with the admin role can decide" in words(response)
     assert "<button>Approve" not in response.body.decode()
     for decision in ("approve", "reject"):
         answer = await viewer.post(f"{page}/{decision}", note="all the same")
         assert answer.status == 403
-    finance = await signed_in(operator, "fay", Role.FINANCE)
+    finance = await sign_in_as(operator, "fay", Role.FINANCE)
     answer = await finance.post(f"{page}/approve", note="all the same")
     assert "requires the admin role" in words(answer)
     assert "WAITING" in words(await ada.get(page))

@@ -13,7 +13,7 @@ import pytest
 from payintent.core.access import Role
 from payintent.merchants.restrictions import AddRestriction
 from payintent.merchants.taxes import SetTaxRate
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.world import ACTOR, Api, World
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)"]
@@ -31,7 +31,7 @@ async def add_entries(world: World, count: int) -> None:
 
 @pytest.fixture
 async def viewer(operator: Api) -> Visitor:
-    return await signed_in(operator, role=Role.VIEWER)
+    return await sign_in_as(operator, role=Role.VIEWER)
 
 
 async def test_an_entry_shows_the_person_the_change_and_the_reason(

@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from payintent.console.gateways import render_runbook_section
 from payintent.core.access import Role
 from payintent.runtime.settings import Settings
-from tests.console.visitor import signed_in, words
+from tests.console.visitor import sign_in_as, words
 from tests.onchain.test_compare_endpoints import OTHER, Node, serving
 from tests.support.world import Api, World
 
@@ -23,7 +23,7 @@ CURSOR = """
 
 
 async def test_an_operator_can_resume_a_halted_chain(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     await world.rows(CURSOR, "bsc", REASON)
     page = words(await visitor.get("/chains"))
     assert f"halted {REASON}" in page
@@ -44,7 +44,7 @@ async def test_an_operator_can_resume_a_halted_chain(operator: Api, world: World
 async def test_a_viewer_sees_a_halted_chain_but_cannot_resume_it(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     await world.rows(CURSOR, "bsc", REASON)
     answer = await visitor.get("/chains")
     assert REASON in words(answer)
@@ -55,7 +55,7 @@ async def test_a_viewer_sees_a_halted_chain_but_cannot_resume_it(
 
 
 async def test_an_unwatched_chain_is_shown_with_its_runbook(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     await world.rows(CURSOR, "bsc", None)
     page = words(await visitor.get("/chains"))
     assert "watched Processed block 1,200" in page
@@ -92,7 +92,7 @@ class TestEndpoints:
     async def test_all_viewers_share_a_single_comparison_of_the_endpoints(
         self, operator: Api, nodes: list[Node]
     ) -> None:
-        visitor = await signed_in(operator, role=Role.VIEWER)
+        visitor = await sign_in_as(operator, role=Role.VIEWER)
         page = words(await visitor.get("/chains"))
         assert "bsc-1 1,300 0 100" in page
         assert "bsc-2 1,290 10 100" in page

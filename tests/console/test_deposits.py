@@ -16,7 +16,7 @@ from payintent.payments.model import Session
 from payintent.refunds.operations import RefundPayment
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.console.visitor import signed_in, words
+from tests.console.visitor import sign_in_as, words
 from tests.support.contracts import (
     CONTRACT,
     FACTORY,
@@ -98,7 +98,7 @@ async def test_a_payment_shows_its_address_its_transfers_and_the_remainder(
     pending = PendingDeposit(session.id, make_transfer(address, TOTAL // 4))
     async with world.database.transaction() as tx:
         await pending_deposits_store.replace_pending(tx, "native", (0, 9), [address], [pending])
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     path = f"/payments/{ids.format_id(ids.PAYMENT, payment.id)}"
     page = words(await visitor.get(path))
     assert f"Address {to_checksum_address(address)} on native" in page
@@ -136,7 +136,7 @@ async def test_a_sweep_shows_its_state_failures_and_transaction(
     assert await sweeps() == ("claimed", f"0x{claimed_tx_hash.hex()}", 1)
     await world.rows(_SWEEP, log.tx_hash, True, bytes.fromhex(SWEEP[2:]))
     assert await sweeps() == ("swept", SWEEP, 1)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     page = words(await visitor.get(f"/payments/{ids.format_id(ids.PAYMENT, payment.id)}"))
     assert "swept" in page
     assert f"{SWEEP} failed 1 time" in page
@@ -147,7 +147,7 @@ async def test_a_chain_shows_its_factory_sweep_policy_unswept_deposits_and_batch
 ) -> None:
     _, session = await bill(world, method)
     log = await record_deposit(world, session.id, TOTAL)
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     page = words(await visitor.get("/chains"))
     assert f"Factory {checksum(FACTORY)} current" in page
     assert f"Receiver {checksum(RECEIVER)}" in page
@@ -170,7 +170,7 @@ async def test_a_chain_shows_its_factory_sweep_policy_unswept_deposits_and_batch
     answer = await visitor.post("/operations/chain/sweep-now", chain="native", why="month end")
     assert answer.status == 200, words(answer)
     assert await world.rows("SELECT FROM chain WHERE sweep_now_at IS NOT NULL")
-    viewer = await signed_in(operator, "eve", Role.VIEWER)
+    viewer = await sign_in_as(operator, "eve", Role.VIEWER)
     assert b"/operations/chain/sweep-now" not in (await viewer.get("/chains")).body
 
 
@@ -179,7 +179,7 @@ async def test_the_refund_page_offers_the_buyers_link(
 ) -> None:
     payment, session = await bill(world, method)
     await record_deposit(world, session.id, TOTAL)
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     payment_id = ids.format_id(ids.PAYMENT, payment.id)
     refund = await world.perform(RefundPayment(payment_id=payment_id))
     page = await visitor.get(f"/refunds/{refund.id}")

@@ -13,7 +13,7 @@ from payintent.console.rendering import LIST_PATHS
 from payintent.core.access import Role
 from payintent.http.exports import PAGE_ROWS
 from tests.console.test_queues import add_dispute, newest_case, open_case
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.stage import Stage
 from tests.support.world import Answer, Api, World
 
@@ -26,7 +26,7 @@ _MANY_CASES = """
 
 @pytest.fixture
 async def viewer(operator: Api) -> Visitor:
-    return await signed_in(operator, role=Role.VIEWER)
+    return await sign_in_as(operator, role=Role.VIEWER)
 
 
 def parse_csv(answer: Answer) -> list[dict[str, str]]:

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.runtime.settings import Settings
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
@@ -12,7 +12,7 @@ FOREIGN_ORIGIN = "https://evil.example"
 
 
 async def test_a_form_with_the_token_of_its_session_is_accepted(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     assert (await visitor.post("/sign-out")).status == 303
 
 
@@ -20,7 +20,7 @@ async def test_a_form_with_the_token_of_its_session_is_accepted(operator: Api) -
 async def test_a_form_without_the_token_of_its_session_is_refused(
     operator: Api, token: str
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     answer = await visitor.post("/sign-out", csrf=token)
     assert answer.status == 403
     assert "the form was opened in a different session" in words(answer)
@@ -28,14 +28,14 @@ async def test_a_form_without_the_token_of_its_session_is_refused(
 
 
 async def test_a_form_with_the_token_of_another_session_is_refused(operator: Api) -> None:
-    ann, bob = await signed_in(operator), await signed_in(operator, "bob")
+    ann, bob = await sign_in_as(operator), await sign_in_as(operator, "bob")
     assert (await ann.post("/sign-out", csrf=bob.csrf)).status == 403
     assert (await ann.get("/sessions")).status == 200
 
 
 @pytest.mark.parametrize("origin", [FOREIGN_ORIGIN, "null", "", "http://127.0.0.1:1", None])
 async def test_a_form_from_another_origin_is_refused(operator: Api, origin: str | None) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     headers = {} if origin is None else {"Origin": origin}
     for path, fields in (("/sign-out", {}), ("/sign-in", {"token": "op_x"})):
         answer = await visitor.send_form(path, {"csrf": visitor.csrf} | fields, **headers)
@@ -45,7 +45,7 @@ async def test_a_form_from_another_origin_is_refused(operator: Api, origin: str 
 
 
 async def test_a_form_without_a_cookie_redirects_to_the_sign_in(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     stranger = Visitor(operator, csrf=visitor.csrf)
     answer = await stranger.post("/sign-out")
     assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
@@ -89,7 +89,7 @@ async def test_a_link_from_another_site_is_opened_through_our_own_page(operator:
 
 
 async def test_a_link_from_another_site_does_not_end_a_session(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     # A browser does not send the strict cookie, but would apply a response that deletes it.
     answer = await Visitor(operator).get("/operations", Sec_Fetch_Site="cross-site")
     assert answer.headers["Location"] == "/sign-in?next=%2Foperations"
@@ -112,7 +112,7 @@ async def test_without_tls_the_console_is_available_only_at_a_loopback_address(
 
 
 async def test_every_page_has_the_security_headers(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     pages = [await visitor.get(path) for path in ("/sessions", "/operations", "/sign-in")]
     pages.append(await visitor.post("/sign-out", csrf=""))
     for page in pages:

@@ -16,7 +16,7 @@ from payintent.gateways.port import OutcomeUnknown
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.operators.operation import OperationContext
 from payintent.service import Service
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.world import Api, World
 
 WHY = "it takes money twice"
@@ -59,7 +59,7 @@ async def _list_providers(context: OperationContext) -> set[str]:
 async def test_a_provider_or_an_account_can_be_disabled_and_enabled(
     operator: Api, world: World, subject: str
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     field, value = {
         "provider": ("provider", "fake"),
         "account": ("account_id", str(world.account_id)),
@@ -80,7 +80,7 @@ async def test_a_provider_or_an_account_can_be_disabled_and_enabled(
 
 
 async def test_a_viewer_sees_gateways_but_cannot_change_them(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     answer = await visitor.get("/gateways")
     assert "http://gateway.test" in words(answer)
     assert b"disabled" not in answer.body
@@ -97,14 +97,14 @@ async def test_a_viewer_sees_gateways_but_cannot_change_them(operator: Api, worl
 
 
 async def test_support_can_check_an_account_but_not_change_it(operator: Api) -> None:
-    visitor = await signed_in(operator, role=Role.SUPPORT)
+    visitor = await sign_in_as(operator, role=Role.SUPPORT)
     answer = await visitor.get("/gateways")
     assert b"/operations/account/check?account_id=" in answer.body
     assert b"account/disable" not in answer.body
 
 
 async def test_recent_errors_link_to_their_payment(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert "Recent errors" not in words(await visitor.get("/gateways"))
     payment, log = await world.create(), world.service.accounts.log
     call = GatewayCall(
@@ -125,7 +125,7 @@ async def test_recent_errors_link_to_their_payment(operator: Api, world: World) 
 
 
 async def test_an_outage_shows_its_start_and_its_cause(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert "All gateways are responding." in words(await visitor.get("/gateways"))
     database, account_id = world.database, world.account_id
     await gateway_outages.open_circuit(database, account_id, "refunds", "no answer <in> 15 s")

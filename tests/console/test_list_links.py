@@ -7,7 +7,7 @@ import pytest
 
 from payintent.core import ids
 from payintent.core.access import Role
-from tests.console.visitor import Visitor, signed_in
+from tests.console.visitor import Visitor, sign_in_as
 from tests.support.stage import Stage
 from tests.support.world import Api, World
 
@@ -17,7 +17,7 @@ _LINKS = re.compile(r'href="([^"]+)"')
 
 @pytest.fixture
 async def viewer(operator: Api) -> Visitor:
-    return await signed_in(operator, role=Role.VIEWER)
+    return await sign_in_as(operator, role=Role.VIEWER)
 
 
 async def list_links(visitor: Visitor, path: str) -> list[str]:

@@ -7,7 +7,7 @@ import pytest
 from payintent.core.access import Role
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.service import Service
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.fakes import captured
 from tests.support.stage import Stage
 from tests.support.world import Answer, Api, World
@@ -24,7 +24,7 @@ def read_steps(answer: Answer) -> dict[str, bool]:
 
 async def test_merchants_can_be_found_by_a_part_of_their_name(operator: Api, world: World) -> None:
     await world.add_merchant("Ann & Sons", methods="none")
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert "Ann & Sons" in words(await visitor.get("/merchants?name=SONS"))
     assert "Nimbus Books" not in words(await visitor.get("/merchants?name=SONS"))
     assert "No merchants." in words(await visitor.get("/merchants?activation=SUSPENDED"))
@@ -32,7 +32,7 @@ async def test_merchants_can_be_found_by_a_part_of_their_name(operator: Api, wor
 
 async def test_only_test_merchants_are_marked(operator: Api, world: World) -> None:
     side = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for merchant_id, is_test in ((world.merchant_id, False), (side.merchant_id, True)):
         page = await visitor.get(f"/merchants/{merchant_id}")
         assert (">TEST</span>" in page.body.decode()) == is_test
@@ -42,7 +42,7 @@ async def test_only_test_merchants_are_marked(operator: Api, world: World) -> No
 async def test_the_page_of_a_merchant_does_not_show_its_secrets(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
     assert world.api_key not in page
     assert world.callback_secret not in page
@@ -52,8 +52,8 @@ async def test_the_page_of_a_merchant_does_not_show_its_secrets(
 async def test_a_rotated_secret_is_shown_as_signing_until_its_overlap_ends(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator)
-    approver = await signed_in(operator, "bob")
+    visitor = await sign_in_as(operator)
+    approver = await sign_in_as(operator, "bob")
     fields = {"merchant_id": str(world.merchant_id), "overlap_s": "3600", "why": "yearly"}
     answer = await visitor.post("/operations/merchant/rotate-secret", **fields, step="confirmed")
     assert answer.status == 202  # only the approver sees the secret
@@ -72,7 +72,7 @@ async def test_a_rotated_secret_is_shown_as_signing_until_its_overlap_ends(
 
 @pytest.mark.parametrize("role", [Role.VIEWER, Role.FINANCE, Role.ADMIN])
 async def test_only_an_admin_can_change_a_merchant(operator: Api, world: World, role: Role) -> None:
-    visitor = await signed_in(operator, role=role)
+    visitor = await sign_in_as(operator, role=role)
     page = (await visitor.get(f"/merchants/{world.merchant_id}")).body.decode()
     forms = {form for form in _FORM.findall(page) if form != "/operations/account/show"}
     if role is not Role.ADMIN:
@@ -136,7 +136,7 @@ class TestOutsideTheSandbox:
 async def test_a_paid_payment_completes_a_step_of_the_checklist(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     path = f"/merchants/{world.merchant_id}"
     assert not read_steps(await visitor.get(path))["A payment was made"]
     payment = await world.create()

@@ -13,7 +13,7 @@ from payintent.core.access import Role
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.service import Service
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.stage import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
 from tests.support.world import Answer, Api
 
@@ -109,7 +109,7 @@ async def test_every_operation_can_be_run_on_its_page(
 
 
 async def test_every_operation_is_listed_with_its_page(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     paths = set(
         re.findall(r'href="(/operations/[^"?]+)"', await _read_body(visitor, "/operations"))
     )
@@ -129,7 +129,7 @@ async def _read_body(visitor: Visitor, path: str) -> str:
 async def test_operations_that_a_role_does_not_allow_are_hidden_and_refused(
     operator: Api, role: Role
 ) -> None:
-    visitor = await signed_in(operator, role=role)
+    visitor = await sign_in_as(operator, role=role)
     allowed = {action for action, kind in OPERATIONS.items() if role.includes(kind.needs_role)}
     paths = set(
         re.findall(r'href="(/operations/[^"?]+)"', await _read_body(visitor, "/operations"))
@@ -246,7 +246,7 @@ async def test_a_dry_run_shows_a_count_without_changing_anything(
 
 
 async def test_a_list_is_paginated(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     for _ in range(3):
         await operator.world.create()
     first = await visitor.get("/operations/payment/list?limit=2&status=PENDING")
@@ -287,13 +287,13 @@ async def test_a_refund_form_submitted_twice_creates_one_refund(ada: Visitor, st
 
 @pytest.mark.parametrize("path", ["/operations/tax/burn", "/operations/Tax/set"])
 async def test_an_unknown_operation_is_not_found(operator: Api, path: str) -> None:
-    answer = await (await signed_in(operator)).get(path)
+    answer = await (await sign_in_as(operator)).get(path)
     assert answer.status == 404
     assert "no such operation" in words(answer)
 
 
 async def test_merchant_texts_are_escaped(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     script = "<script>alert(1)</script>"
     await operator.world.add_merchant(script)
     for path in ("/operations/merchant/list", "/operations/audit/list"):

@@ -14,7 +14,7 @@ from payintent.payments.model import Payment
 from payintent.refunds.operations import RefundPayment
 from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.fakes import captured
 from tests.support.rows import write_payments
 from tests.support.world import Answer, Api, World
@@ -78,7 +78,7 @@ async def test_a_search_for_an_id_redirects_to_its_payment(operator: Api, world:
     await world.create(payer_uid="other")
     payment = await world.create(payer_email="Ann@Shop.example")
     session = (await world.select(payment)).session
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for text in (format_payment_id(payment), payment.checkout_id, session.reference or ""):
         answer = await visitor.get(f"/payments?text={quote(text)}")
         assert (answer.status, answer.headers["Location"]) == (
@@ -97,7 +97,7 @@ async def test_filters_are_in_the_url_and_in_the_form(operator: Api, world: Worl
     processing = await world.create(amount_text="20.00", amount=20)
     await world.select(processing)
     pending = await world.create()
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for query, expected in (
         ("", [pending, processing]),
         ("status=PROCESSING", [processing]),
@@ -128,7 +128,7 @@ async def test_filters_are_in_the_url_and_in_the_form(operator: Api, world: Worl
 
 async def test_pages_of_payments_have_no_gaps_or_duplicates(operator: Api, world: World) -> None:
     await write_payments(world, 130, at_once=7)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for query, count in (("", 130), ("?amount_min=1", 130), ("?amount_min=2", 0)):
         path: str | None = f"/payments{query}"
         payment_ids: list[str] = []
@@ -147,7 +147,7 @@ async def test_a_filter_without_an_index_is_searched_in_limited_batches(
     for direction, offset in (("ASC", 0), ("DESC", 5_000)):
         query = ends.format(direction, direction, offset) + " LIMIT 1"
         await world.rows(f"UPDATE payment SET amount = 5 WHERE id = ({query})")
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     first = await visitor.get("/payments?amount_min=5")
     assert len(list_payment_ids(first)) == 1
     next_path = find_next_page(first)
@@ -164,7 +164,7 @@ async def test_the_timeline_shows_delivery_attempts_and_their_responses(
 ) -> None:
     payment = await create_cancelled_payment(world)
     await add_attempts(world, await get_event_id(world, payment), 1)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     answer = await visitor.get(f"/payments/{format_payment_id(payment)}")
     text, page = words(answer), answer.body.decode()
     assert "&lt;b&gt;try later&lt;/b&gt;" in page
@@ -182,7 +182,7 @@ async def test_the_timeline_shows_operations_of_operators(operator: Api, world: 
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159_000, reference="ch_9"))
     await world.perform(RefundPayment(payment_id=format_payment_id(payment), amount="10.00"))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     full_text = words(await visitor.get(f"/payments/{format_payment_id(payment)}"))
     assert "payment.refund: it is arranged by test" in full_text
     assert "credited, account" in full_text
@@ -205,7 +205,7 @@ async def test_a_timeline_with_many_attempts_is_paginated(operator: Api, world: 
         """,
         event_id,
     )
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     first = await visitor.get(f"/payments/{format_payment_id(payment)}")
     assert "Page 1 of 101" in words(first)
     assert first.body.count(b'<li class="attempt">') < 100
@@ -223,7 +223,7 @@ async def test_a_payment_offers_only_operations_that_the_role_allows(
     paid = await world.create()
     session = (await world.select(paid)).session
     await world.report(paid, session.id, captured(159_000, reference="ch_9"))
-    visitor = await signed_in(operator, role=role)
+    visitor = await sign_in_as(operator, role=role)
     for payment, form, lowest_role in (
         (pending, "payment/cancel", Role.SUPPORT),
         (ended, "webhooks/replay", Role.SUPPORT),
@@ -237,7 +237,7 @@ async def test_a_payment_offers_only_operations_that_the_role_allows(
 
 
 async def test_unknown_ids_are_not_found(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     for path in (f"/payments/pay_{22 * '0'}", "/payments/x", "/cases/x", "/refunds/x"):
         assert (await visitor.get(path)).status == 404
     for path in ("/merchants/999", "/merchants/x", "/webhooks/events/x"):
@@ -260,7 +260,7 @@ async def test_an_unexpected_error_is_shown_as_a_page(
     def fail(*_: object, **__: object) -> None:
         raise ValueError("planted")
 
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     monkeypatch.setattr("payintent.console.payments.read_query", fail)
     page = await visitor.get("/payments")
     assert (page.status, page.headers["Content-Type"]) == (500, "text/html; charset=utf-8")
@@ -271,7 +271,7 @@ async def test_an_unexpected_error_is_shown_as_a_page(
 async def test_a_payment_explains_which_methods_are_offered(operator: Api, world: World) -> None:
     payment = await world.create()
     await world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", world.transfer)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     path = f"/payments/{format_payment_id(payment)}"
     page = words(await visitor.get(path))
     assert re.search(r"Payment methods .* All countries", page)

@@ -5,7 +5,7 @@ import re
 from payintent.console.queue_counts import QueueCounts, format_queue_count
 from payintent.core.access import Role
 from payintent.overview.store import QUEUE_COUNT_MAX, count_queues
-from tests.console.visitor import Visitor, signed_in
+from tests.console.visitor import Visitor, sign_in_as
 from tests.support.stage import add_refunds_for_approval
 from tests.support.world import Api, World
 
@@ -25,7 +25,7 @@ async def read_counts(visitor: Visitor, path: str = "/audit") -> dict[str, tuple
 async def test_every_queue_is_counted_and_empty_queues_show_no_count(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert await read_counts(visitor) == {}
     await add_refunds_for_approval(world)
     await world.rows(_MANY_CASES, world.merchant_id, 3)
@@ -68,7 +68,7 @@ async def test_a_decided_case_is_no_longer_counted_on_the_next_page(
     operator: Api, world: World
 ) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 2)
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     assert await read_counts(visitor) == {"cases": ("2", "open")}
     page = (await visitor.get("/cases")).body.decode()
     case_id = re.findall(r"/cases/(case_\w+)", page)[0]

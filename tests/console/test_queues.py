@@ -12,7 +12,7 @@ from payintent.console.lists import PAGE_ROWS
 from payintent.core import ids
 from payintent.core.access import Role
 from tests.console.test_payments import format_payment_id
-from tests.console.visitor import signed_in, words
+from tests.console.visitor import sign_in_as, words
 from tests.support.fakes import captured
 from tests.support.stage import add_refunds_for_approval
 from tests.support.world import Api, World
@@ -46,7 +46,7 @@ async def test_every_queue_starts_with_the_oldest_item(operator: Api, world: Wor
         await add_refunds_for_approval(world)
         await add_dispute(world, f"dp_{hours}", "open", await newest_case(world))
     await world.move_clock(3600 * 3)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for path, is_youngest_first in (
         ("/cases", False),
         ("/cases?status=ALL", True),
@@ -67,7 +67,7 @@ async def test_every_queue_starts_with_the_oldest_item(operator: Api, world: Wor
 
 async def test_the_pages_of_a_queue_have_no_gaps_or_duplicates(operator: Api, world: World) -> None:
     await world.rows(_MANY_CASES, world.merchant_id, 3 * PAGE_ROWS + 1)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for first, label in (("/cases", "Newer"), ("/cases?order=newest", "Older")):
         path, case_ids = first, list[str]()
         while path:
@@ -84,7 +84,7 @@ async def test_a_case_shows_the_expected_and_the_received_amount(
 ) -> None:
     case_id = await open_case(world)
     await world.move_clock(3 * 3600)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     list_text = words(await visitor.get("/cases"))
     assert "AMOUNT_MISMATCH" in list_text
     assert "10.00 THB" in list_text
@@ -110,7 +110,7 @@ async def test_a_case_offers_only_resolutions_that_the_role_allows(
     operator: Api, world: World, role: Role, resolutions: set[str]
 ) -> None:
     case_id = await open_case(world)
-    visitor = await signed_in(operator, role=role)
+    visitor = await sign_in_as(operator, role=role)
     page = (await visitor.get(f"/cases/{case_id}")).body.decode()
     offered = {link.rpartition("=")[2] for link in _DECIDE.findall(page)}
     assert offered == resolutions
@@ -127,7 +127,7 @@ async def test_a_case_offers_only_resolutions_that_the_role_allows(
 
 async def test_a_case_dismissed_with_its_form_leaves_the_queue(operator: Api, world: World) -> None:
     case_id = await open_case(world)
-    visitor = await signed_in(operator, role=Role.SUPPORT)
+    visitor = await sign_in_as(operator, role=Role.SUPPORT)
     page = (await visitor.get(f"/cases/{case_id}")).body.decode()
     [form] = [link for link in _DECIDE.findall(page) if link.endswith("dismiss")]
     form_page = await visitor.get(form.replace("&amp;", "&"))
@@ -150,8 +150,8 @@ async def test_an_operator_cannot_approve_their_own_refund(operator: Api, world:
     await world.rows("ALTER TABLE refund DISABLE TRIGGER USER")
     await world.rows("UPDATE refund SET requested_by = 'ann' WHERE id = $1", refund)
     own_id, other_id = (ids.format_id(ids.REFUND, item) for item in (refund, other_refund))
-    ann = await signed_in(operator, role=Role.FINANCE)
-    viewer = await signed_in(operator, "eve", Role.VIEWER)
+    ann = await sign_in_as(operator, role=Role.FINANCE)
+    viewer = await sign_in_as(operator, "eve", Role.VIEWER)
     list_text = words(await ann.get("/refunds?step=approval"))
     assert own_id in list_text
     assert other_id in list_text
@@ -178,7 +178,7 @@ async def test_a_dispute_shows_its_response_deadline(operator: Api, world: World
     [case] = await world.rows("SELECT id FROM money_case")
     await add_dispute(world, "dp_open", "open", case["id"])
     await add_dispute(world, "dp_won", "won", await _open_other_case(world))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     list_text = words(await visitor.get("/disputes"))
     assert "dp_open" in list_text
     assert "overdue" in list_text
@@ -196,7 +196,7 @@ async def test_cases_and_disputes_show_their_order_and_can_be_filtered_by_order(
         session = (await world.select(payment)).session
         await world.report(payment, session.id, captured(1_000, reference=order_id))
         await add_dispute(world, f"dp_{order_id}", "open", await newest_case(world))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     lists = ("/cases?", "/disputes?")
     filters = ("", "status=ALL&", "order=newest&")
     for path in (queue + fields for queue in lists for fields in filters):
@@ -215,7 +215,7 @@ async def test_refunds_show_their_order_and_can_be_filtered_by_order(
 ) -> None:
     _, refund, _ = await add_refunds_for_approval(world)
     refund_id = ids.format_id(ids.REFUND, refund)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for path in ("/refunds?", "/refunds?step=approval&", "/refunds?step=approval&order=newest&"):
         rows = words(await visitor.get(f"{path}order_id=A-1"))
         assert re.search(rf"{refund_id} .* pay_\w+ Order A-1 ", rows), path

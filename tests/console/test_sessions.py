@@ -9,7 +9,7 @@ from payintent.core import access as api_key
 from payintent.core.access import Role
 from payintent.operators.operations import ReplaceToken, RevokeOperatorToken, SetRole
 from payintent.runtime.settings import Settings
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.support.world import ACTOR, Api, World
 
 COOKIE = "payintent-console"
@@ -89,7 +89,7 @@ class TestSlowedDown:
     async def test_failed_sign_ins_are_rate_limited_without_affecting_open_sessions(
         self, operator: Api, capsys: pytest.CaptureFixture[str]
     ) -> None:
-        visitor = await signed_in(operator)
+        visitor = await sign_in_as(operator)
         answers = [await Visitor(operator).sign_in("op_x") for _ in range(20)]
         assert {answer.status for answer in answers} == {401, 429}
         limited = next(answer for answer in answers if answer.status == 429)
@@ -97,7 +97,7 @@ class TestSlowedDown:
         assert int(limited.headers["Retry-After"]) > 0
         assert "authentication_slowed" in capsys.readouterr().out
         assert await _is_signed_in(visitor)
-        await signed_in(operator, "bob")  # a valid token is accepted even if it was never used
+        await sign_in_as(operator, "bob")  # a valid token is accepted even if it was never used
 
 
 @pytest.mark.parametrize(
@@ -121,7 +121,7 @@ async def test_an_invalid_cookie_is_not_accepted(operator: Api, value: str) -> N
 async def test_a_session_cookie_with_a_wrong_secret_is_rejected_and_logged(
     operator: Api, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     session_id, _, secret = visitor.cookies[COOKIE].partition(".")
     wrong_letter = "A" if secret[0] != "A" else "B"
     thief = Visitor(operator, {COOKIE: f"{session_id}.{wrong_letter}{secret[1:]}"})
@@ -133,7 +133,7 @@ async def test_a_session_cookie_with_a_wrong_secret_is_rejected_and_logged(
 async def test_a_session_ends_after_twelve_hours_even_if_it_is_used(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     for hour in range(1, 12):
         await world.move_clock(hour * HOURS)
         assert await _is_signed_in(visitor)
@@ -178,7 +178,7 @@ async def test_a_session_does_not_outlive_its_token(operator: Api, world: World)
 
 
 async def test_replacing_a_token_ends_its_sessions_immediately(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     actor = type(ACTOR)("ann", "it is tested", Role.ADMIN)
     await world.service.run_operation(ReplaceToken(), actor)
     assert not await _is_signed_in(visitor)
@@ -195,7 +195,7 @@ async def test_a_changed_role_applies_from_the_next_page(operator: Api, world: W
 async def test_the_previous_session_secret_stays_valid_for_a_minute_after_its_rotation(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     before = dict(visitor.cookies)
     await world.move_clock(16 * 60)
     answers = await asyncio.gather(
@@ -212,7 +212,7 @@ async def test_the_previous_session_secret_stays_valid_for_a_minute_after_its_ro
 async def test_reuse_of_an_old_session_secret_ends_the_session(
     operator: Api, world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     thief = Visitor(operator, dict(visitor.cookies))
     await world.move_clock(16 * 60)
     assert await _is_signed_in(visitor)
@@ -223,7 +223,7 @@ async def test_reuse_of_an_old_session_secret_ends_the_session(
 
 
 async def test_signing_out_also_ends_copies_of_the_session(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     copy = Visitor(operator, dict(visitor.cookies))
     answer = await visitor.post("/sign-out")
     assert (answer.status, answer.headers["Location"]) == (303, "/sign-in")
@@ -232,7 +232,7 @@ async def test_signing_out_also_ends_copies_of_the_session(operator: Api) -> Non
 
 
 async def test_signing_in_again_ends_the_previous_session(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     copy = Visitor(operator, dict(visitor.cookies))
     await visitor.sign_in(await world.operator_token("bob"))
     assert "bob admin" in words(await visitor.get("/sessions"))
@@ -246,7 +246,7 @@ async def test_operators_can_list_and_end_only_their_own_sessions(
     first, second = Visitor(operator), Visitor(operator)
     await first.sign_in(token)
     await second.sign_in(token)
-    stranger = await signed_in(operator, "bob")
+    stranger = await sign_in_as(operator, "bob")
     ids = [visitor.cookies[COOKIE].partition(".")[0] for visitor in (first, second, stranger)]
     page = (await first.get("/sessions")).body.decode()
     assert f"/sessions/{ids[1]}/end" in page

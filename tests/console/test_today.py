@@ -23,9 +23,9 @@ from payintent.overview.cache import Period
 from payintent.payments.expire import expire_due_pending
 from payintent.payments.operations import CancelPayment
 from payintent.service import Service
-from tests.console.visitor import Visitor, signed_in, words
+from tests.console.visitor import Visitor, sign_in_as, words
 from tests.docs.reading import page
-from tests.refunds.refunding import DONE, asked, hear, paid
+from tests.refunds.refunding import DONE, create_paid_payment, request_refund, send_refund_callback
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, World
 
@@ -45,10 +45,10 @@ async def count(world: World) -> None:
 async def test_figures_change_when_a_payment_is_paid_and_refunded(
     operator: Api, world: World
 ) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
-    payment = await paid(world)
-    refund = await asked(world, payment, "90.50")
-    await hear(world, refund.id, DONE)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "90.50")
+    await send_refund_callback(world, refund.id, DONE)
     await count(world)
     for period in Period:
         text = words(await visitor.get(f"/?period={period}"))
@@ -59,7 +59,7 @@ async def test_figures_change_when_a_payment_is_paid_and_refunded(
 
 
 async def test_pending_payments_are_shown_with_their_age(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     await world.select(await world.create())
     await world.move_clock(7_200)
     text = words(await visitor.get("/"))
@@ -69,8 +69,8 @@ async def test_pending_payments_are_shown_with_their_age(operator: Api, world: W
 
 
 async def test_every_figure_links_to_a_list(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
-    await paid(world)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
+    await create_paid_payment(world)
     await count(world)
     body = (await visitor.get("/")).body.decode().partition('id="figures"')[2]
     addresses = {html.unescape(address) for address in _HREF.findall(body)}
@@ -90,7 +90,7 @@ async def test_every_figure_matches_the_number_of_rows_in_its_list(
     await world.move_clock(40 * 86_400 + 10)
     while await hourly_figures.count_outcomes(world.database):
         pass
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     body = (await visitor.get("/?period=24h")).body.decode()
     figures = {html.unescape(address): text for address, text in _COUNTED.findall(body)}
     row_counts = {address: await _count_rows(visitor, address) for address in figures}
@@ -107,9 +107,9 @@ _MONEY = re.compile(r'href="([^"]+)">[0-9,.]+</a> <span class="soft">\(([0-9]+)\
 
 async def _create_one_of_each(world: World) -> None:
     """Create three payments: one refunded in part and disputed, one cancelled, one expired."""
-    payment = await paid(world)
-    refund = await asked(world, payment, "90.50")
-    await hear(world, refund.id, DONE)
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "90.50")
+    await send_refund_callback(world, refund.id, DONE)
     report = DisputeReport(
         reference=f"du-{payment.id}",
         capture=f"cap-{payment.id}",
@@ -134,7 +134,7 @@ async def _count_rows(visitor: Visitor, address: str) -> int:
 
 
 async def test_the_page_warns_if_the_figures_are_out_of_date(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     await world.rows("UPDATE figure_mark SET counted_until = clock()")
     assert "Figures are out of date" not in words(await visitor.get("/"))
     await world.rows("UPDATE figure_mark SET counted_until = clock() - interval '6 minutes'")
@@ -144,7 +144,7 @@ async def test_the_page_warns_if_the_figures_are_out_of_date(operator: Api, worl
 
 
 async def test_the_page_can_reload_without_scripts(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     assert "Refresh" not in (await visitor.get("/?period=7d")).headers
     answer = await visitor.get("/?period=7d&reload=30")
     assert answer.headers["Refresh"] == "30"
@@ -171,11 +171,11 @@ async def _read_events(visitor: Visitor, path: str) -> AsyncIterator[str]:
 
 
 async def test_a_stream_sends_figures_when_they_change(operator: Api, world: World) -> None:
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     events = _read_events(visitor, "/today/events?period=30d")
     async with asyncio.timeout(PATIENCE_S):
         assert "No payments, refunds or disputes" in await anext(events)
-        await paid(world)
+        await create_paid_payment(world)
         await count(world)
         async for page_html in events:
             if "1,590.00" in page_html:
@@ -218,7 +218,7 @@ class TestShared:
         self, operator: Api, operated: Service
     ) -> None:
         reads = cast("CountedReads", operated.read_database)
-        visitor = await signed_in(operator, role=Role.VIEWER)
+        visitor = await sign_in_as(operator, role=Role.VIEWER)
         started_at = time.monotonic()
         streams = [
             _read_events(visitor, f"/today/events?period={period}")

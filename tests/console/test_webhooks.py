@@ -11,7 +11,7 @@ from tests.console.test_payments import (
     format_payment_id,
     get_event_id,
 )
-from tests.console.visitor import signed_in, words
+from tests.console.visitor import sign_in_as, words
 from tests.support.world import Api, World
 
 _HOOKS = "https://93.184.216.34/hooks"
@@ -21,7 +21,7 @@ async def test_endpoints_show_the_results_of_their_latest_attempts(
     operator: Api, world: World
 ) -> None:
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=_HOOKS))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert "no attempts" in words(await visitor.get("/webhooks"))
     first = await get_event_id(world, await create_cancelled_payment(world))
     await add_attempts(world, first, 1, next_wait_s=None)
@@ -47,7 +47,7 @@ async def test_an_endpoint_shows_its_circuit_latency_and_latest_responses(
     operator: Api, world: World
 ) -> None:
     await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=_HOOKS))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert "no attempts closed" in words(await visitor.get("/webhooks"))
     event_id = await get_event_id(world, await create_cancelled_payment(world))
     for number in range(1, 8):
@@ -83,7 +83,7 @@ async def test_events_can_be_filtered_by_state_merchant_and_time(
 ) -> None:
     payment = await create_cancelled_payment(world)
     event_id = await get_event_id(world, payment)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for query, is_listed in (
         ("", True),
         ("state=skipped", True),
@@ -104,7 +104,7 @@ async def test_a_bulk_resend_shows_the_number_of_events_before_it_runs(
 ) -> None:
     for _ in range(3):
         await create_cancelled_payment(world)
-    visitor = await signed_in(operator, role=Role.SUPPORT)
+    visitor = await sign_in_as(operator, role=Role.SUPPORT)
     events = await visitor.get(
         f"/webhooks/events?merchant_id={world.merchant_id}&since=2020-01-01T00:00"
     )
@@ -123,7 +123,7 @@ async def test_a_bulk_resend_shows_the_number_of_events_before_it_runs(
 
 async def test_a_viewer_cannot_resend_events(operator: Api, world: World) -> None:
     event_id = await get_event_id(world, await create_cancelled_payment(world))
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for path in ("/webhooks", "/webhooks/events", f"/webhooks/events/{event_id}"):
         assert b"/operations/webhooks/replay" not in (await visitor.get(path)).body
     answer = await visitor.post(

@@ -59,7 +59,7 @@ class Visitor:
         return answer
 
 
-async def signed_in(api: Api, name: str = "ann", role: Role = Role.ADMIN) -> Visitor:
+async def sign_in_as(api: Api, name: str = "ann", role: Role = Role.ADMIN) -> Visitor:
     """Issue an operator token, and sign in with it."""
     visitor = Visitor(api)
     answer = await visitor.sign_in(await api.world.operator_token(name, role))

@@ -19,7 +19,16 @@ from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, 
 from payintent.payments.model import Payment
 from payintent.refunds.resolve_case import ResolveCase
 from tests.payments.test_expire import inquire_all
-from tests.refunds.refunding import DONE, PENDING, Books, asked, books, kept, paid, work
+from tests.refunds.refunding import (
+    DONE,
+    PENDING,
+    Books,
+    create_paid_payment,
+    process_due_refunds,
+    read_books,
+    read_refund,
+    request_refund,
+)
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
@@ -55,7 +64,7 @@ async def the_case(world: World) -> CaseDetails:
 async def test_a_dispute_opens_a_case_with_amount_reason_deadline_and_reference(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     receipt = await hear(world, report(payment, amount_minor=50000))
     assert receipt.payment_id == payment.id
     case = await the_case(world)
@@ -70,7 +79,7 @@ async def test_a_dispute_opens_a_case_with_amount_reason_deadline_and_reference(
 
 
 async def test_all_reports_of_a_dispute_update_the_same_case(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     for state, funds in (
         (DisputeState.OPEN, DisputedFunds.UNTOUCHED),
         (DisputeState.OPEN, DisputedFunds.WITHDRAWN),
@@ -91,7 +100,7 @@ async def test_all_reports_of_a_dispute_update_the_same_case(world: World) -> No
 
 
 async def test_a_repeated_callback_is_applied_once(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     first = await hear(world, report(payment), name="evt_1")
     again = await hear(world, report(payment, state=DisputeState.LOST), name="evt_1")
     assert (first.is_new, again.is_new) == (True, False)
@@ -99,15 +108,15 @@ async def test_a_repeated_callback_is_applied_once(world: World) -> None:
 
 
 async def test_disputed_money_cannot_be_refunded(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment, amount_minor=100000))
     with pytest.raises(RefusedError, match=r"refundable remainder of 590\.00") as refused:
-        await asked(world, payment, "590.01")
+        await request_refund(world, payment, "590.01")
     assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
-    refund = await asked(world, payment)  # the whole remaining amount
+    refund = await request_refund(world, payment)  # the whole remaining amount
     assert (refund.amount_text, refund.amount_minor) == ("590.00", 59000)
     with pytest.raises(RefusedError) as refused:
-        await asked(world, payment, "0.01")
+        await request_refund(world, payment, "0.01")
     assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
 
 
@@ -124,21 +133,21 @@ async def test_disputed_money_cannot_be_refunded(world: World) -> None:
 async def test_only_some_dispute_outcomes_make_the_amount_refundable(
     world: World, state: DisputeState, refundable: bool
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment, state=DisputeState.INQUIRY))
     await hear(world, report(payment, state=state))
     if refundable:
-        assert (await asked(world, payment)).amount_text == "1590.00"
+        assert (await request_refund(world, payment)).amount_text == "1590.00"
         return
     with pytest.raises(RefusedError) as refused:
-        await asked(world, payment)
+        await request_refund(world, payment)
     assert refused.value.code is ErrorCode.REFUND_EXCEEDS_REMAINING
 
 
 async def test_refunded_money_can_still_be_disputed(world: World) -> None:
-    payment = await paid(world)
-    await asked(world, payment, "1000.00")
-    await work(world)
+    payment = await create_paid_payment(world)
+    await request_refund(world, payment, "1000.00")
+    await process_due_refunds(world)
     await hear(world, report(payment))
     stored_payment = (await world.read(payment)).payment
     assert (stored_payment.status, str(stored_payment.refunded_amount)) == (
@@ -146,11 +155,11 @@ async def test_refunded_money_can_still_be_disputed(world: World) -> None:
         "1000.000000000000000000",
     )
     with pytest.raises(RefusedError):
-        await asked(world, payment, "0.01")
+        await request_refund(world, payment, "0.01")
 
 
 async def test_the_database_does_not_reserve_disputed_money(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment, amount_minor=159000 - 1))
     reserve = "UPDATE capture SET reserved_minor = reserved_minor + $1 RETURNING id"
     await world.rows(reserve, 1)
@@ -160,23 +169,23 @@ async def test_the_database_does_not_reserve_disputed_money(world: World) -> Non
 
 
 async def test_a_dispute_in_another_currency_holds_the_whole_capture(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment, amount_minor=1, currency="USD"))
     with pytest.raises(RefusedError):
-        await asked(world, payment, "0.01")
+        await request_refund(world, payment, "0.01")
 
 
 async def test_two_disputes_of_a_payment_open_two_cases_and_add_up(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     for name, amount in (("du-a", 100000), ("du-b", 50000)):
         await hear(world, report(payment, reference=name, amount_minor=amount))
     assert len(await world.perform(ListCases())) == 2
     with pytest.raises(RefusedError, match=r"refundable remainder of 90\.00"):
-        await asked(world, payment, "100.00")
+        await request_refund(world, payment, "100.00")
 
 
 async def test_a_dispute_of_an_unknown_capture_belongs_to_no_payment(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     receipt = await hear(world, report(payment, capture="pi_of_another_shop"))
     assert (receipt.is_new, receipt.payment_id) == (True, None)
     assert await world.perform(ListCases()) == []
@@ -199,7 +208,7 @@ async def test_a_dispute_before_its_capture_is_retried_and_speeds_up_the_inquiry
     assert (receipt.is_new, receipt.payment_id) == (True, payment.id)
     assert (await the_case(world)).kind == "DISPUTE"
     with pytest.raises(RefusedError, match="refundable remainder"):
-        await asked(world, payment)
+        await request_refund(world, payment)
 
 
 async def test_a_dispute_of_a_session_that_ended_without_a_capture_is_not_retried(
@@ -213,7 +222,7 @@ async def test_a_dispute_of_a_session_that_ended_without_a_capture_is_not_retrie
 
 
 async def test_a_dispute_case_cannot_be_refunded_and_is_closed_manually(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment))
     case = await the_case(world)
     with pytest.raises(RefusedError, match="does not hold funds"):
@@ -237,7 +246,7 @@ async def test_a_dispute_case_cannot_be_refunded_and_is_closed_manually(world: W
 async def test_a_closed_case_is_reopened_if_its_dispute_needs_attention_again(
     world: World, before: DisputeState, after: DisputeState
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment, state=before))
     case = await the_case(world)
     await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="over"))
@@ -252,7 +261,7 @@ async def test_a_closed_case_is_reopened_if_its_dispute_needs_attention_again(
 async def test_an_appeal_reopens_the_case_of_a_lost_dispute_with_the_new_deadline(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await hear(world, report(payment, state=DisputeState.LOST))
     case = await the_case(world)
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="lost"))
@@ -263,55 +272,55 @@ async def test_an_appeal_reopens_the_case_of_a_lost_dispute_with_the_new_deadlin
     assert again.dispute is not None
     assert (again.dispute.state, again.dispute.respond_by) == ("open", due)
     with pytest.raises(RefusedError, match="refundable remainder"):
-        await asked(world, payment)
+        await request_refund(world, payment)
     assert await world.perform(CheckLedger()) == []
     await hear(world, report(payment, state=DisputeState.WON, funds=DisputedFunds.REINSTATED))
     assert (await the_case(world)).dispute.state == "won"  # type: ignore[union-attr]
     assert await world.perform(CheckLedger()) == []
-    await asked(world, payment)
+    await request_refund(world, payment)
 
 
 async def test_an_unsent_refund_fails_if_a_dispute_holds_its_money(
     world: World,
 ) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment, "1000")
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "1000")
     await hear(world, report(payment))
-    await work(world)
+    await process_due_refunds(world)
     assert world.gateway.refunds == []
-    ended = await kept(world, refund)
+    ended = await read_refund(world, refund)
     assert (ended.status, ended.failure_reason, ended.step) == ("FAILED", "DECLINED", "ended")
-    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
 @pytest.mark.parametrize("state", [DisputeState.INQUIRY, DisputeState.WON])
 async def test_a_refund_is_sent_if_the_dispute_holds_nothing(
     world: World, state: DisputeState
 ) -> None:
-    payment = await paid(world)
-    await asked(world, payment)
+    payment = await create_paid_payment(world)
+    await request_refund(world, payment)
     await hear(world, report(payment, state=state, funds=DisputedFunds.UNTOUCHED))
-    await work(world)
+    await process_due_refunds(world)
     assert await world.status(payment) == "REFUNDED"
 
 
 async def test_a_refund_is_sent_from_the_undisputed_amount(world: World) -> None:
-    payment = await paid(world)
-    await asked(world, payment, "1000")
+    payment = await create_paid_payment(world)
+    await request_refund(world, payment, "1000")
     await hear(world, report(payment, amount_minor=59000))
-    await work(world)
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "1000", "0", 100000, 0)
+    await process_due_refunds(world)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "1000", "0", 100000, 0)
 
 
 async def test_a_refund_that_may_have_been_sent_continues_despite_a_dispute(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     world.gateway.answer_refund = PENDING
-    refund = await asked(world, payment)
-    await work(world)
+    refund = await request_refund(world, payment)
+    await process_due_refunds(world)
     await hear(world, report(payment))
     await world.rows("UPDATE refund SET next_at = clock() WHERE id = $1", refund.id)
     world.gateway.answer_inquire_refund = DONE
-    await work(world)
+    await process_due_refunds(world)
     assert await world.status(payment) == "REFUNDED"

@@ -18,7 +18,7 @@ from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.model import encode_secret
 from payintent.webhooks.model import sign
 from tests.docs.reading import ROOT, blocks, examples, page
-from tests.refunds.requests import ask, paid, send
+from tests.refunds.requests import create_paid, post_refund, process_refunds
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full
@@ -100,8 +100,8 @@ async def test_a_test_payment_is_paid_with_the_request_on_the_page(api: Api) -> 
     order = {"currency": "THB", "amount": "1590.00", "payer_uid": "buyer-17"}
     created = await api.send("POST", "/v1/payments", json=order, headers=headers)
     path = f"/v1/test/payments/{created.json['id']}/pay"
-    paid = await api.send("POST", path, headers=api.bearer(issued.api_key))
-    assert paid.json["status"] == "PAID"
+    paid_response = await api.send("POST", path, headers=api.bearer(issued.api_key))
+    assert paid_response.json["status"] == "PAID"
 
 
 async def test_the_listing_example_follows_the_cursor_to_the_end(
@@ -131,7 +131,7 @@ async def test_the_catalog_example_reuses_the_catalog_until_it_changes(
 async def test_the_refund_example_creates_a_refund_and_polls_until_it_ends(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created, part, rest = await paid(api), str(uuid4()), str(uuid4())
+    created, part, rest = await create_paid(api), str(uuid4()), str(uuid4())
     refund = _run_example(api, monkeypatch, "refund a payment")["refund"]
     for key, amount, status in (
         (part, "90.00", "PARTIALLY_REFUNDED"),
@@ -142,7 +142,7 @@ async def test_the_refund_example_creates_a_refund_and_polls_until_it_ends(
             asyncio.to_thread(refund, created.json["id"], key, amount, wait_s=0.01)
         )
         while not task.done():
-            await send(api.world)
+            await process_refunds(api.world)
             await asyncio.sleep(0.01)
         result = await task
         assert (result["status"], result["amount"]) == ("SUCCEEDED", amount or "1500.00")
@@ -178,13 +178,13 @@ async def test_the_recovery_example_processes_missed_events_and_refunds(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     recover, shop = _run_example(api, monkeypatch, "recover after an outage")["recover"], Shop()
-    payment_ids = [(await paid(api)).json["id"] for _ in range(3)]
+    payment_ids = [(await create_paid(api)).json["id"] for _ in range(3)]
     await asyncio.to_thread(recover, shop)
     assert list(shop.events.values()) == payment_ids
-    payment_ids += [(await paid(api)).json["id"] for _ in range(2)]
-    refund = (await ask(api, await paid(api), amount="90.00")).json
+    payment_ids += [(await create_paid(api)).json["id"] for _ in range(2)]
+    refund = (await post_refund(api, await create_paid(api), amount="90.00")).json
     shop.overdue_ids.append(refund["payment_id"])
-    await send(api.world)
+    await process_refunds(api.world)
     await asyncio.to_thread(recover, shop)
     assert list(shop.events.values()) == [*payment_ids, refund["payment_id"]]
     assert shop.refunds == {refund["id"]: "SUCCEEDED"}

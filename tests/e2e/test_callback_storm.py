@@ -39,7 +39,7 @@ from payintent_sandbox.emulators.simulator.model import (
     Status,
 )
 from tests.payments.test_expire import inquire_all, sweep
-from tests.refunds.refunding import asked, auto_refund, work
+from tests.refunds.refunding import process_due_refunds, request_refund, set_auto_refund
 from tests.support.fakes import FakeGateway, captured
 from tests.support.storm import api_process, many_files, storm
 from tests.support.world import World, make_world
@@ -260,7 +260,7 @@ async def _create_refunded(stage: Stage) -> Ending:
     capture = f"cap_{session_id.hex}a"
     exact = captured(TOTAL_MINOR, reference=capture)
     payment = await stage.world.report(payment, session_id, exact)
-    refund = await asked(stage.world, payment)
+    refund = await request_refund(stage.world, payment)
     events = [refund_event(refund.id, capture, RefundStatus.SUCCEEDED) for _ in range(2)]
     return Ending(payment, [*events, paid_event(session_id)], {("REFUNDED",)})
 
@@ -305,7 +305,7 @@ async def service(
 @pytest.fixture
 async def stage(service: Service, gateway: FakeGateway, crashing_gateway: CrashingGateway) -> Stage:
     world = await make_world(service, gateway)
-    await auto_refund(world, on=False)
+    await set_auto_refund(world, on=False)
     accounts = []
     for name in ("ours", "theirs"):
         account = Account(api_key=f"key-{name}", signing_secret=f"secret-{name}")
@@ -357,7 +357,7 @@ async def create_all(stage: Stage) -> list[Ending]:
         endings += await create_kind(stage, kind, CONCURRENCY)
     # A crash must not affect concurrent gateway calls.
     endings += await create_kind(stage, _create_paid_before_response, 1)
-    while await work(stage.world):
+    while await process_due_refunds(stage.world):
         pass
     return endings
 

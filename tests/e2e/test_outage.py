@@ -27,7 +27,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
-from tests.refunds.refunding import auto_refund
+from tests.refunds.refunding import set_auto_refund
 from tests.support import processes
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S, wait_until
@@ -195,7 +195,7 @@ async def is_well(http: aiohttp.ClientSession, url: str) -> bool:
 async def create_world(service: Service, gateway: FakeGateway, base_url: str) -> World:
     """Create a merchant with two methods at the simulator, and accelerate the clock."""
     world = await make_world(service, gateway)
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     account = await world.perform(
         AddAccount(
             provider="simulator",

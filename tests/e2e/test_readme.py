@@ -11,7 +11,7 @@ import pytest
 from tests.docs.playing import read_blocks
 from tests.docs.reading import ROOT
 from tests.e2e.sandbox import Sandbox
-from tests.sdks.python_sdk import PYTHON, installed
+from tests.sdks.python_sdk import PYTHON, unpack_package
 from tests.support.patience import PATIENCE_S
 from tests.support.world import free_port
 
@@ -39,7 +39,7 @@ def _run_script(sandbox: Sandbox, script: Path) -> str:
         "PAYINTENT_API_KEY": test_side["api_key"],
         "PAYINTENT_WEBHOOK_SECRET": test_side["callback_secret"],
         "PAYINTENT_URL": sandbox.dev_json["api_url"].removesuffix("/v1"),
-        "PYTHONPATH": str(installed()),
+        "PYTHONPATH": str(unpack_package()),
     }
     process = subprocess.run(
         [PYTHON, script],

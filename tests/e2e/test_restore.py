@@ -37,7 +37,12 @@ from payintent.service import Service
 from payintent.worker import run_loops
 from payintent_sandbox.postgres import Postgres
 from tests.e2e import drill
-from tests.refunds.refunding import asked, kept, paid, work
+from tests.refunds.refunding import (
+    create_paid_payment,
+    process_due_refunds,
+    read_refund,
+    request_refund,
+)
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.memory_folder import memory_folder
@@ -134,7 +139,7 @@ class Moment:
         self.lost_session = (await world.select(self.waiting)).session.id
         lost_report = self.gateway.capture(self.lost_session)
         await world.report(self.waiting, self.lost_session, lost_report)
-        assert await work(world) == 1
+        assert await process_due_refunds(world) == 1
         assert self.gateway.refunds == [self.refund.id]
         await self._pay_on_chain()
         await ground.final()
@@ -160,7 +165,7 @@ async def moment(ground: ChainWorld, gateway: RememberingGateway) -> Moment:
     world = ground.world
     at_gateway = await world.create(expires_in_s=_DAY_S)
     await world.select(at_gateway)
-    refunded = await paid(world)
+    refunded = await create_paid_payment(world)
     on_chain, _ = await ground.bill("USDT", expires_in_s=_DAY_S)
     return Moment(
         ground=ground,
@@ -170,7 +175,7 @@ async def moment(ground: ChainWorld, gateway: RememberingGateway) -> Moment:
         on_chain=on_chain,
         undecided=await world.create(currency="USD", expires_in_s=_DAY_S),
         refunded=refunded,
-        refund=await asked(world, refunded),
+        refund=await request_refund(world, refunded),
     )
 
 
@@ -220,7 +225,7 @@ async def _check_restored_state(restored_world: World, moment: Moment) -> None:
     assert await restored_world.status(moment.on_chain) == "PROCESSING"
     assert await restored_world.status(moment.waiting) == "PENDING"
     assert await restored_world.status(moment.undecided) == "PENDING"
-    assert (await kept(restored_world, moment.refund)).step == "queued"
+    assert (await read_refund(restored_world, moment.refund)).step == "queued"
     [key] = await restored_world.perform(ListApiKeys(merchant_id=restored_world.merchant_id))
     assert key.revoked_at is None
 
@@ -231,7 +236,7 @@ async def _check_automatic_recovery(restored_world: World, moment: Moment) -> No
         return [await restored_world.status(payment) for payment in both] == ["PAID", "PAID"]
 
     async def is_refund_done() -> bool:
-        return (await kept(restored_world, moment.refund)).status == "SUCCEEDED"
+        return (await read_refund(restored_world, moment.refund)).status == "SUCCEEDED"
 
     await wait_until(are_paid, "payments with known sessions are paid")
     await wait_until(is_refund_done, "the refund succeeds")

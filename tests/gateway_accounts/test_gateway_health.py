@@ -31,8 +31,13 @@ from payintent.refunds.send import UNSENT_DELAY_MAX_S
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.payments.test_expire import inquire_all
-from tests.refunds.refund_gateway import GONE, SILENT
-from tests.refunds.refunding import asked, auto_refund, paid, work
+from tests.refunds.refund_gateway import NOT_CONTACTED, TIMED_OUT
+from tests.refunds.refunding import (
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    set_auto_refund,
+)
 from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
 from tests.support.patience import PATIENCE_S, wait_until
@@ -57,7 +62,7 @@ class Processes:
         """Advance the clock."""
         await self.clock.move(round(seconds * 1000))
 
-    async def fail(self, health: GatewayHealth, times: int = 1, answer: object = SILENT) -> None:
+    async def fail(self, health: GatewayHealth, times: int = 1, answer: object = TIMED_OUT) -> None:
         for _ in range(times):
             await health.record_result(self.world.account_id, SESSIONS, answer)
 
@@ -242,7 +247,7 @@ async def test_accounts_and_channels_fail_independently(processes: Processes) ->
     other = await processes.world.add_account("http://other.test", signing_secret="another")
     assert await processes.first.allows_request(other, SESSIONS)
     for _ in range(FAILURES_MAX):
-        await processes.second.record_result(processes.world.account_id, REFUNDS, SILENT)
+        await processes.second.record_result(processes.world.account_id, REFUNDS, TIMED_OUT)
     await processes.first.record_result(processes.world.account_id, SESSIONS, ANSWER)
     assert await processes.is_down() == (False, False)
     assert await processes.is_down(REFUNDS) == (True, True)
@@ -334,7 +339,7 @@ async def quoted(service: Service, world: World, payment: Payment) -> list[int]:
 
 async def silent_selections(world: World) -> None:
     """Let enough buyers select to open the circuit breaker."""
-    world.gateway.answer_create = lambda _: SILENT
+    world.gateway.answer_create = lambda _: TIMED_OUT
     for _ in range(FAILURES_MAX):
         with pytest.raises(RefusedError) as refused:
             await world.select(await world.create())
@@ -422,12 +427,12 @@ async def test_the_worker_keeps_inquiring_and_its_first_response_restores_the_me
 async def test_refunds_wait_during_an_outage_and_continue_after_it(
     world: World, clock: StoppedClock
 ) -> None:
-    await auto_refund(world, on=False)
-    payments = [await paid(world) for _ in range(FAILURES_MAX + 2)]
+    await set_auto_refund(world, on=False)
+    payments = [await create_paid_payment(world) for _ in range(FAILURES_MAX + 2)]
     for payment in payments:
-        await asked(world, payment)
-    world.gateway.answer_refund = GONE
-    await work(world)
+        await request_refund(world, payment)
+    world.gateway.answer_refund = NOT_CONTACTED
+    await process_due_refunds(world)
     assert len(world.gateway.refunds) == FAILURES_MAX  # the other refunds have not been sent
     world.gateway.answer_refund = FakeGateway().answer_refund
     async with asyncio.timeout(
@@ -435,7 +440,7 @@ async def test_refunds_wait_during_an_outage_and_continue_after_it(
     ):  # this process checks once per second whether the outage is over
         while {await world.status(payment) for payment in payments} != {"REFUNDED"}:
             await clock.move(round(UNSENT_DELAY_MAX_S * 1000) + 1)
-            await work(world)
+            await process_due_refunds(world)
     assert len({refund.refund_id for refund in world.gateway.refunds[FAILURES_MAX:]}) == len(
         payments
     )

@@ -18,7 +18,14 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.payments.test_expire import inquire_all
-from tests.refunds.refunding import Books, asked, auto_refund, books, kept, work
+from tests.refunds.refunding import (
+    Books,
+    process_due_refunds,
+    read_books,
+    read_refund,
+    request_refund,
+    set_auto_refund,
+)
 from tests.sandbox.twoc2p.running import (
     APPROVED,
     BARE,
@@ -120,7 +127,7 @@ async def test_cancellations_by_buyers_do_not_open_the_circuit_breaker(
 async def test_a_payment_with_a_deviating_code_opens_a_case_and_is_not_auto_refunded(
     world: World, method: int, buyer: Shop, card: str
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment, _ = await pay(world, method, buyer, card)
     assert await world.status(payment) == "FAILED"
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
@@ -143,15 +150,15 @@ async def test_an_unanswered_refund_with_the_amount_of_an_earlier_refund_is_made
 ) -> None:
     """2C2P's list has only amounts and its own references, so the refund is sent again."""
     payment, invoice = await pay(world, method, buyer)
-    first = await asked(world, payment, "100")
-    await work(world)
-    second = await asked(world, payment, "100")
+    first = await request_refund(world, payment, "100")
+    await process_due_refunds(world)
+    second = await request_refund(world, payment, "100")
     async with faults.fault(fault):
-        await work(world)
+        await process_due_refunds(world)
     for _ in range(2):
         await world.rows("UPDATE refund SET next_at = clock() WHERE next_at IS NOT NULL")
-        await work(world)
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "200", "0", 20_000, 0)
+        await process_due_refunds(world)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "200", "0", 20_000, 0)
     assert (await buyer.get_invoice(invoice))["refunded"] == "200.00"
-    references = {(await kept(world, refund)).reference for refund in (first, second)}
+    references = {(await read_refund(world, refund)).reference for refund in (first, second)}
     assert len(references) == 2

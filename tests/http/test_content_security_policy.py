@@ -13,7 +13,7 @@ from payintent.gateways.port import SessionCreated
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.runtime.settings import Settings
-from tests.refunds.requests import in_status
+from tests.refunds.requests import create_in_status
 from tests.support.arrange import bring_to, select
 from tests.support.world import Answer, Api
 
@@ -87,7 +87,7 @@ async def test_a_page_allows_forms_only_to_the_gateway_of_the_next_action(
 
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED"])
 async def test_pages_are_not_cached_indexed_or_leaked_to_other_sites(api: Api, status: str) -> None:
-    created = await in_status(api, status)
+    created = await create_in_status(api, status)
     for rest in ("", "/receipt", "/qr.svg", "/return"):
         for options in ({}, {"headers": GZIP}):
             answer = await api.send("GET", path_of(created, rest), **options)
@@ -106,7 +106,7 @@ class TestApiOnAnotherHost:
         return settings.model_copy(update={"api_base": "https://api.pay.test/v1"})
 
     async def test_every_page_can_connect_only_to_its_own_host_and_the_api(self, api: Api) -> None:
-        created = await in_status(api, "PAID")
+        created = await create_in_status(api, "PAID")
         for rest in ("", "/receipt"):
             sources = (await policy(api, path_of(created, rest)))["connect-src"]
             assert sources == "'self' https://api.pay.test"
@@ -260,7 +260,7 @@ async def test_pages_and_files_are_compressed_if_the_client_accepts_gzip(
 @pytest.mark.parametrize("status", ["PENDING", "PROCESSING", "PAID", "FAILED"])
 async def test_a_page_is_small_and_needs_few_requests(api: Api, status: str) -> None:
     metadata = {"product": {"name": "Book", "detail": "d" * 500, "vendor": "v"}, "order_id": "A-1"}
-    created = await in_status(api, status) if status != "PENDING" else None
+    created = await create_in_status(api, status) if status != "PENDING" else None
     created = created or await api.create(metadata=metadata)
     api._client._auto_decompress = False
     page = gzip.decompress((await api.send("GET", path_of(created), headers=GZIP)).body)

@@ -26,7 +26,7 @@ from starlette.routing import Route
 from payintent.members.model import MemberRole
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
-from tests.console.visitor import signed_in
+from tests.console.visitor import sign_in_as
 from tests.portal.person import member
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import count_scans, filled
@@ -244,7 +244,7 @@ async def test_the_cost_of_hostile_headers_is_linear_in_the_portal(api: Api) -> 
 
 
 async def test_the_cost_of_hostile_headers_is_linear_at_the_operator_port(operator: Api) -> None:
-    visitor = await signed_in(operator)
+    visitor = await sign_in_as(operator)
     cookies = "; ".join(f"{name}={value}" for name, value in visitor.cookies.items())
     token = await operator.world.operator_token("bob")
     headers = operator.bearer(token) | {"Cookie": cookies, "Origin": operator.base}

@@ -11,7 +11,7 @@ import pytest
 
 from tests.http.test_upgrades import chunked, refund
 from tests.http.wire import Wire
-from tests.refunds.requests import REFUNDS, kept, paid
+from tests.refunds.requests import REFUNDS, create_paid, read_stored_refunds
 from tests.support.proxy import run_proxy
 from tests.support.tools import java, tool
 from tests.support.world import Answer, Api
@@ -36,11 +36,11 @@ async def run(*command: str) -> str:
 
 
 async def amounts(api: Api) -> list[str]:
-    return [f"{item['amount']:.2f}" for item in await kept(api.world)]
+    return [f"{item['amount']:.2f}" for item in await read_stored_refunds(api.world)]
 
 
 async def test_the_java_http_client_refunds_only_the_requested_amount(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     url = api.base + REFUNDS.format(payment_id=created.json["id"])
     bodies = ('{"amount":"90.00"}', '{"amount":"1.00"}')
     output = await run(java(), str(_JAVA), url, api.world.api_key, *bodies)
@@ -57,7 +57,7 @@ async def test_the_java_http_client_refunds_only_the_requested_amount(api: Api) 
 async def test_curl_refunds_only_the_requested_amount_with_any_options(
     api: Api, options: list[str]
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     output = await run(
         tool("curl"), "-s", *options, api.base + REFUNDS.format(payment_id=created.json["id"]),
         "-H", f"Authorization: Bearer {api.world.api_key}", "-H", f"Idempotency-Key: {uuid4()}",
@@ -126,7 +126,7 @@ async def front(
 async def test_no_framing_turns_a_partial_refund_into_a_full_refund(
     api: Api, front: tuple[str, object]
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     messages = vectors(api, created)
     responses = {}
     for name, data in messages.items():
@@ -141,7 +141,7 @@ async def test_no_framing_turns_a_partial_refund_into_a_full_refund(
 
 
 async def test_a_well_formed_partial_refund_succeeds(api: Api, front: tuple[str, object]) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     heads = (b"Content-Length: %d\r\n" % len(_PART), b"Transfer-Encoding: chunked\r\n")
     for headers, body in zip(heads, (_PART, chunked(_PART)), strict=True):
         for upgrade in (b"", _UPGRADE):
@@ -155,7 +155,7 @@ async def test_a_well_formed_partial_refund_succeeds(api: Api, front: tuple[str,
 
 
 async def test_an_empty_chunked_body_is_refused(api: Api, front: tuple[str, object]) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     async with Wire(*front) as wire:  # type: ignore[arg-type]
         await wire.send(refund(api, created, b"Transfer-Encoding: chunked\r\n") + b"0\r\n\r\n")
         answer = await wire.answer()

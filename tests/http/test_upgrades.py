@@ -6,7 +6,7 @@ from uuid import uuid4
 import pytest
 
 from tests.http.wire import Wire, WireAnswer
-from tests.refunds.requests import REFUNDS, kept, paid
+from tests.refunds.requests import REFUNDS, create_paid, read_stored_refunds
 from tests.support.arrange import count
 from tests.support.world import Answer, Api
 
@@ -51,7 +51,7 @@ def summarize(answers: list[WireAnswer | None]) -> list[tuple[int, str | None]]:
 async def test_a_partial_refund_with_an_upgrade_request_refunds_only_its_amount(
     api: Api, upgrade: bytes, framing: str
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     head, body = (
         (refund(api, created, upgrade + b"Content-Length: %d\r\n" % len(_PART)), _PART)
         if framing == "length"
@@ -65,7 +65,7 @@ async def test_a_partial_refund_with_an_upgrade_request_refunds_only_its_amount(
             first = await wire.answer()
             await wire.send(_HEALTH + b"\r\n")
             assert summarize([first, await wire.answer()]) == [(201, "90.00"), (200, None)]
-    [stored_refund] = await kept(api.world)  # the three requests have the same key
+    [stored_refund] = await read_stored_refunds(api.world)  # the three requests have the same key
     assert stored_refund["amount"] == 90
 
 
@@ -80,7 +80,7 @@ async def test_bytes_after_an_upgrade_request_are_parsed_as_the_next_request(
 
 
 async def test_the_body_of_an_upgrade_request_is_never_parsed_as_a_request(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     hidden_refund = refund(api, created, b"Content-Length: 0\r\n")
     upgrade = _UPGRADES["h2c"] + b"Content-Length: %d\r\n" % len(hidden_refund)
     async with Wire(api.base) as wire:
@@ -107,7 +107,7 @@ async def test_the_body_of_an_upgrade_request_is_never_parsed_as_a_request(api: 
 async def test_a_refund_with_a_truncated_or_blank_body_refunds_nothing(
     api: Api, headers: bytes, body: bytes
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     async with Wire(api.base) as wire:
         await wire.send(refund(api, created, headers) + body)
         wire.half_close()
@@ -123,14 +123,14 @@ async def test_a_refund_with_a_truncated_or_blank_body_refunds_nothing(
 async def test_a_refund_without_a_body_refunds_the_remaining_amount(
     api: Api, headers: bytes
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     async with Wire(api.base) as wire:
         await wire.send(refund(api, created, headers))
         assert summarize([await wire.answer()]) == [(201, "1590.00")]
 
 
 async def test_nothing_is_parsed_after_a_message_that_was_not_fully_read(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     second_refund = refund(api, created, b"Content-Length: 0\r\n")
     too_large = b"Content-Length: 65537\r\nExpect: 100-continue\r\n"
     async with Wire(api.base) as wire:
@@ -148,7 +148,7 @@ async def test_nothing_is_parsed_after_a_message_that_was_not_fully_read(api: Ap
 
 
 async def test_an_unparsable_request_does_not_affect_earlier_responses(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     first = refund(api, created, b"Content-Length: %d\r\n" % len(_PART)) + _PART
     async with Wire(api.base) as wire:
         await wire.send(first + b"GARBAGE\r\n\r\n" + _HEALTH + b"\r\n")
@@ -156,7 +156,7 @@ async def test_an_unparsable_request_does_not_affect_earlier_responses(api: Api)
 
 
 async def test_nothing_is_processed_after_a_response_that_closes_the_connection(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     second_refund = refund(api, created, b"Content-Length: 0\r\n")
     async with Wire(api.base) as wire:
         await wire.send(_HEALTH + b"Connection: close\r\n\r\n" + second_refund)

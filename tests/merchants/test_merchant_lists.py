@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from payintent.gateways.port import DisputeReport, DisputeState, VerifiedCallback
-from tests.refunds.requests import ask, paid, send
+from tests.refunds.requests import create_paid, post_refund, process_refunds
 from tests.support.arrange import refusal
 from tests.support.world import Answer, Api
 
@@ -20,7 +20,7 @@ async def list_disputes(api: Api, query: str = "", key: str | None = None) -> An
 
 
 async def create_refund(api: Api, amount: str = "90.00") -> dict[str, Any]:
-    return (await ask(api, await paid(api), amount=amount)).json
+    return (await post_refund(api, await create_paid(api), amount=amount)).json
 
 
 async def report_dispute(
@@ -64,7 +64,7 @@ async def test_refunds_are_paginated_by_their_last_change(api: Api) -> None:
 
 async def test_a_listed_refund_equals_the_single_refund(api: Api) -> None:
     created = await create_refund(api)
-    await send(api.world)
+    await process_refunds(api.world)
     [list_entry] = (await list_refunds(api)).json["data"]
     read = await api.send("GET", f"/v1/refunds/{created['id']}", headers=api.bearer())
     assert list_entry == read.json
@@ -73,7 +73,7 @@ async def test_a_listed_refund_equals_the_single_refund(api: Api) -> None:
 
 async def test_refunds_can_be_filtered_by_status_and_change_time(api: Api) -> None:
     succeeded = await create_refund(api)
-    await send(api.world)
+    await process_refunds(api.world)
     pending = await create_refund(api)
     assert ids_of(await list_refunds(api, "?status=SUCCEEDED")) == [succeeded["id"]]
     assert ids_of(await list_refunds(api, "?status=PENDING")) == [pending["id"]]
@@ -90,7 +90,7 @@ def _text(moment: datetime) -> str:
 
 async def test_disputes_are_listed_newest_first_and_can_be_filtered_by_status(api: Api) -> None:
     assert (await list_disputes(api)).json == {"data": []}
-    payment_ids = [(await paid(api)).json["id"] for _ in range(3)]
+    payment_ids = [(await create_paid(api)).json["id"] for _ in range(3)]
     for payment_id in payment_ids:
         await report_dispute(api, payment_id)
     await report_dispute(api, payment_ids[1], DisputeState.WON)
@@ -119,7 +119,7 @@ async def test_disputes_are_listed_newest_first_and_can_be_filtered_by_status(ap
 async def test_a_merchant_lists_only_its_own_refunds_and_disputes(api: Api) -> None:
     other_merchant = await api.world.add_merchant()
     await create_refund(api)
-    await report_dispute(api, (await paid(api)).json["id"])
+    await report_dispute(api, (await create_paid(api)).json["id"])
     assert (await list_refunds(api, key=other_merchant.api_key)).json == {"data": []}
     assert (await list_disputes(api, key=other_merchant.api_key)).json == {"data": []}
 

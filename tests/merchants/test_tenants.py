@@ -22,8 +22,8 @@ from payintent.merchants.call_log import KeyUses
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.payment_links.linking import post_link
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
+from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import BODY, payment_of, refusal, select
 from tests.support.patience import PATIENCE_S
 from tests.support.routes import ROUTES
@@ -156,7 +156,7 @@ async def test_the_key_of_another_merchant_is_rejected_by_every_object_route(
     if status == "CANCELLED":
         path = f"/v1/payments/{payment_id}/cancel"
         assert (await api.send("POST", path, headers=api.bearer())).status == 200
-    refund_id = (await refund(api, await paid(api))).json["id"]
+    refund_id = (await refund(api, await create_paid(api))).json["id"]
     link_id = (await post_link(api)).json["id"]
     [event, *_] = await api.world.rows("SELECT id FROM event")
     other_merchant = await api.world.add_merchant()

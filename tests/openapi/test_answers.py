@@ -23,7 +23,16 @@ from payintent.runtime.settings import Settings
 from tests.openapi.conforming import OWN_ACTIONS, conforms, operations
 from tests.payment_links.linking import post_link, token_of
 from tests.payments.test_expire import sweep
-from tests.refunds.requests import REFUND, REFUNDS, ask, in_status, listed, paid, read, send
+from tests.refunds.requests import (
+    REFUND,
+    REFUNDS,
+    create_in_status,
+    create_paid,
+    get_refund,
+    get_refunds,
+    post_refund,
+    process_refunds,
+)
 from tests.support.arrange import bring_to, callback, captured, payment_of, select
 from tests.support.contracts import TOKENS, offer_deposits, offer_tokens, record_deposit
 from tests.support.world import Answer, Api
@@ -34,19 +43,19 @@ Sending = Callable[[Api, Answer], Awaitable[Answer]]
 
 
 def _get(path: str) -> Sending:
-    async def send(api: Api, created: Answer) -> Answer:
+    async def send_request(api: Api, created: Answer) -> Answer:
         return await api.send("GET", path.format(**_ids(created)), headers=api.bearer())
 
-    return send
+    return send_request
 
 
 def _post(path: str, **body: Any) -> Sending:
-    async def send(api: Api, created: Answer) -> Answer:
+    async def send_request(api: Api, created: Answer) -> Answer:
         options = {"json": body} if body else {}
         filled = path.format(**_ids(created))
         return await api.send("POST", filled, headers=api.bearer(), **options)
 
-    return send
+    return send_request
 
 
 def _ids(created: Answer) -> dict[str, str]:
@@ -74,24 +83,24 @@ async def _callback(api: Api, created: Answer) -> Answer:
 
 async def _refund(api: Api, created: Answer) -> Answer:
     del created  # it has not been paid
-    return await ask(api, await paid(api), amount="90.00", reason="one page is torn")
+    return await post_refund(api, await create_paid(api), amount="90.00", reason="one page is torn")
 
 
 async def _list_refunds(api: Api, created: Answer) -> Answer:
     del created
-    refunded = await paid(api)
+    refunded = await create_paid(api)
     for amount in ("1.00", "2.00"):
-        await ask(api, refunded, amount=amount)
-    return await listed(api, refunded, "?limit=1")
+        await post_refund(api, refunded, amount=amount)
+    return await get_refunds(api, refunded, "?limit=1")
 
 
 async def _get_refund(api: Api, created: Answer) -> Answer:
-    return await read(api, (await _refund(api, created)).json["id"])
+    return await get_refund(api, (await _refund(api, created)).json["id"])
 
 
 async def _list_cases(api: Api, created: Answer) -> Answer:
     del created
-    disputed = await payment_of(api, await paid(api))
+    disputed = await payment_of(api, await create_paid(api))
     report = DisputeReport(
         reference="du_1",
         capture=f"cap-{ids.format_id(ids.PAYMENT, disputed.id)}",
@@ -118,7 +127,7 @@ async def _list_disputes(api: Api, created: Answer) -> Answer:
 
 async def _get_balance(api: Api, created: Answer) -> Answer:
     del created
-    await paid(api)
+    await create_paid(api)
     answer = await api.send("GET", "/v1/balance", headers=api.bearer())
     assert [item["currency"] for item in answer.json["data"]] == ["THB"]
     return answer
@@ -126,7 +135,7 @@ async def _get_balance(api: Api, created: Answer) -> Answer:
 
 async def _list_statements(api: Api, created: Answer) -> Answer:
     del created
-    await paid(api)
+    await create_paid(api)
     await api.world.move_clock(24 * 3600)
     service = api.world.service
     while await close_due_days(service.database):
@@ -184,7 +193,7 @@ async def _link_code(api: Api, created: Answer) -> Answer:
 
 async def _list_events(api: Api, created: Answer) -> Answer:
     del created
-    await paid(api)
+    await create_paid(api)
     answer = await api.send("GET", "/v1/events?limit=1", headers=api.bearer())
     assert answer.json["data"][0]["event"]["type"].startswith("payment.")
     return answer
@@ -328,7 +337,7 @@ async def _refund_page(api: Api, created: Answer, **options: Any) -> Answer:
     session_id = ids.parse_id(ids.SESSION, selected.json["session"]["id"])
     assert session_id is not None
     await record_deposit(api.world, session_id, 255 * 10**17)
-    refund = await ask(api, created)
+    refund = await post_refund(api, created)
     assert refund.status == 201, refund.body
     refund_id = ids.parse_id(ids.REFUND, refund.json["id"])
     assert refund_id is not None
@@ -461,7 +470,7 @@ async def test_a_payment_in_every_status_conforms_to_the_contract(api: Api, stat
 
 @pytest.mark.parametrize("status", ["PARTIALLY_REFUNDED", "REFUNDED"])
 async def test_a_refunded_payment_conforms_to_the_contract(api: Api, status: str) -> None:
-    created = await in_status(api, status)
+    created = await create_in_status(api, status)
     for path in ("/v1/payments/{payment_id}", "/v1/checkout/{checkout_id}"):
         answer = conforms("GET", path, await _get(path)(api, created))
         assert answer.json["status"] == status
@@ -474,13 +483,13 @@ async def test_a_refund_in_every_status_conforms_to_the_contract(
     api: Api, state: GatewayRefundState
 ) -> None:
     api.world.gateway.answer_refund = RefundReport(state=state, reference="re-1")
-    key, created = str(uuid4()), await paid(api)
-    first = conforms("POST", REFUNDS, await ask(api, created, key))
-    await send(api.world)
-    refund = conforms("GET", REFUND, await read(api, first.json["id"]))
+    key, created = str(uuid4()), await create_paid(api)
+    first = conforms("POST", REFUNDS, await post_refund(api, created, key))
+    await process_refunds(api.world)
+    refund = conforms("GET", REFUND, await get_refund(api, first.json["id"]))
     assert (refund.json["status"] == "FAILED") is (state is GatewayRefundState.DECLINED)
-    conforms("GET", REFUNDS, await listed(api, created))
-    replayed = conforms("POST", REFUNDS, await ask(api, created, key))
+    conforms("GET", REFUNDS, await get_refunds(api, created))
+    replayed = conforms("POST", REFUNDS, await post_refund(api, created, key))
     assert (replayed.body, replayed.headers["Idempotency-Replayed"]) == (first.body, "true")
 
 

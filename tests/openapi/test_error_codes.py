@@ -27,7 +27,7 @@ from payintent.payments.model import PaymentStatus, PaymentTrigger, find_transit
 from payintent.runtime.settings import Settings
 from tests.http.fault_proxy import FaultProxy
 from tests.openapi.conforming import conforms
-from tests.refunds.requests import REFUNDS, ask, kept, paid
+from tests.refunds.requests import REFUNDS, create_paid, post_refund, read_stored_refunds
 from tests.support.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.support.contracts import bill, offer_tokens, session_path
 from tests.support.world import Answer, Api
@@ -114,18 +114,20 @@ async def cancel_while_processing(api: Api) -> Answer:
 
 
 async def excessive_refund(api: Api) -> Answer:
-    return conforms("POST", REFUNDS, await ask(api, await paid(api), amount="1590.01"))
+    return conforms(
+        "POST", REFUNDS, await post_refund(api, await create_paid(api), amount="1590.01")
+    )
 
 
 async def refund_during_outage(api: Api) -> Answer:
-    created, health = await paid(api), api.world.health
+    created, health = await create_paid(api), api.world.health
     for _ in range(FAILURES_MAX):
         await health.record_result(
             api.world.account_id, GatewayChannel.REFUNDS, OutcomeUnknown(detail="no answer")
         )
-    answer = conforms("POST", REFUNDS, await ask(api, created))
+    answer = conforms("POST", REFUNDS, await post_refund(api, created))
     assert int(answer.headers["Retry-After"]) >= 1
-    assert await kept(api.world) == []
+    assert await read_stored_refunds(api.world) == []
     return answer
 
 

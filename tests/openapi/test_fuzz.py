@@ -34,7 +34,7 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
 from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
 from tests.payment_links.linking import post_link, token_of
-from tests.refunds.requests import ask
+from tests.refunds.requests import post_refund
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.conformance import NonconformingError, check
 from tests.support.contracts import bill, offer_tokens
@@ -208,7 +208,7 @@ async def ids(api: Api) -> Ids:
     for status in STATUSES[1:-1]:
         payments[status] = await api.create()
         await _bring_to(api, payments[status], status)
-    refund = await ask(api, payments["PAID"], amount="0.01")
+    refund = await post_refund(api, payments["PAID"], amount="0.01")
     return Ids(api, payments, await _sessions(api), refund, await post_link(api))
 
 

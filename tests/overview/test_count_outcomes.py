@@ -10,7 +10,7 @@ from prometheus_client import REGISTRY
 from payintent.overview import hourly_figures
 from payintent.overview.hourly_figures import count_outcomes
 from payintent.payments.cancel import cancel_by_buyer
-from tests.refunds.refunding import DONE, asked, hear, paid
+from tests.refunds.refunding import DONE, create_paid_payment, request_refund, send_refund_callback
 from tests.support.fakes import declined
 from tests.support.world import World
 
@@ -61,11 +61,11 @@ async def test_every_outcome_is_counted_once_by_provider(
     world: World, count_changes: CountChanges, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     database = world.database
-    payment = await paid(world)
-    await paid(world)
+    payment = await create_paid_payment(world)
+    await create_paid_payment(world)
     await _fail(world)
-    refund = await asked(world, payment)
-    await hear(world, refund.id, DONE)
+    refund = await request_refund(world, payment)
+    await send_refund_callback(world, refund.id, DONE)
     open_payment = await world.create()
     async with database.transaction() as tx:
         await cancel_by_buyer(tx, open_payment.id)
@@ -99,7 +99,7 @@ async def test_a_rolled_back_outcome_is_not_counted(
 async def test_a_rolled_back_count_does_not_change_the_metrics(
     world: World, count_changes: CountChanges
 ) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await world.rows(
         "UPDATE figure_mark SET closed_until = date_trunc('hour', clock()) - interval '2 hours'"
     )

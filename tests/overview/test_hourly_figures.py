@@ -14,7 +14,13 @@ from payintent.payments.model import Payment
 from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.payments.test_expire import sweep
-from tests.refunds.refunding import DECLINED, DONE, asked, hear, paid
+from tests.refunds.refunding import (
+    DECLINED,
+    DONE,
+    create_paid_payment,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.clock import StoppedClock
 from tests.support.fakes import declined
 from tests.support.world import World
@@ -88,7 +94,9 @@ class History:
         return await self.world.create(amount_text=str(terms["amount"]), **terms)
 
     async def pay(self) -> None:
-        self._paid.append(await paid(self.world, amount=Decimal(30), amount_text="30"))
+        self._paid.append(
+            await create_paid_payment(self.world, amount=Decimal(30), amount_text="30")
+        )
 
     async def _fail(self) -> None:
         payment = await self._created()
@@ -111,9 +119,11 @@ class History:
 
     async def _refund(self) -> None:
         payment = self._paid.pop()
-        refund = await asked(self.world, payment, self._chance.choice(("10", None)))
+        refund = await request_refund(self.world, payment, self._chance.choice(("10", None)))
         await self.clock.move(MINUTE_MS)
-        await hear(self.world, refund.id, self._chance.choice((DONE, DONE, DECLINED)))
+        await send_refund_callback(
+            self.world, refund.id, self._chance.choice((DONE, DONE, DECLINED))
+        )
 
     async def _dispute(self) -> None:
         payment = self._chance.choice(self._paid)
@@ -188,7 +198,7 @@ async def test_hourly_figures_of_random_histories_match_the_stored_rows(
 
 
 async def test_events_are_counted_after_a_settling_delay(world: World, clock: StoppedClock) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await hourly_figures.count_outcomes(world.database)
     assert await figures(world, HOURLY_FIGURES) == set()
     await clock.move(int(hourly_figures.SETTLING_DELAY_S * 1000) + 1)
@@ -214,7 +224,7 @@ async def test_events_committed_late_are_counted_when_their_hour_is_closed(
 
 
 async def test_past_hours_are_counted_one_after_another(world: World, clock: StoppedClock) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await world.rows(
         """
         UPDATE figure_mark
@@ -227,7 +237,7 @@ async def test_past_hours_are_counted_one_after_another(world: World, clock: Sto
 
 
 async def test_figures_older_than_a_month_are_deleted(world: World, clock: StoppedClock) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await settle(world, clock)
     assert await figures(world, HOURLY_FIGURES) != set()
     await clock.move(33 * 24 * HOUR_MS)
@@ -236,7 +246,7 @@ async def test_figures_older_than_a_month_are_deleted(world: World, clock: Stopp
 
 
 async def test_concurrent_workers_count_each_event_once(world: World, clock: StoppedClock) -> None:
-    await paid(world)
+    await create_paid_payment(world)
     await clock.move(10_000)
     connection = await world.open_connection()
     try:

@@ -23,7 +23,7 @@ from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ResendEvent, ShowEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import hear, paid, work
+from tests.refunds.refunding import create_paid_payment, process_due_refunds, send_refund_callback
 from tests.support.contracts import bill, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
 from tests.support.stage import ADA, ALAN
@@ -79,7 +79,7 @@ async def attempt(world: World, event_id: Any, number: int, **more: Any) -> None
 
 
 async def test_the_timeline_shows_a_gateway_payment_from_creation_to_refund(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     [event] = await world.rows("SELECT id FROM event")
     await world.rows("UPDATE delivery SET state = 'pending'")
     await attempt(world, event["id"], 1)
@@ -88,8 +88,8 @@ async def test_the_timeline_shows_a_gateway_payment_from_creation_to_refund(worl
     refund = await world.service.submit(
         RefundPayment(payment_id=name(payment), amount="590.00", reason="a page"), ADA
     )
-    await work(world)
-    await hear(world, ids.parse_id(ids.REFUND, refund.id))  # type: ignore[arg-type]
+    await process_due_refunds(world)
+    await send_refund_callback(world, ids.parse_id(ids.REFUND, refund.id))  # type: ignore[arg-type]
     entries = await timeline(world, payment)
     assert whats(entries)[0] == "created"
     assert set(whats(entries)) == {
@@ -228,7 +228,7 @@ async def test_the_timeline_includes_denials_of_fraud_screening(world: World) ->
 
 
 async def test_the_checkout_id_is_masked_and_no_secrets_are_shown(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     result = await world.perform(ShowPayment(payment_id=name(payment)))
     assert payment.checkout_id not in repr(result)
     assert world.signing_secret not in repr(result)

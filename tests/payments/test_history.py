@@ -50,7 +50,15 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.payments.test_expire import sweep
 from tests.payments.test_model import EXPECTED
-from tests.refunds.refunding import ABSENT, DECLINED, DONE, PENDING, asked, due, hear
+from tests.refunds.refunding import (
+    ABSENT,
+    DECLINED,
+    DONE,
+    PENDING,
+    claim_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.fakes import FakeGateway, accept, captured, declined
 from tests.support.world import World, make_world
 
@@ -254,19 +262,21 @@ class History(RuleBasedStateMachine):
     async def _request_refund(
         self, number: int, amount: str | None, key: UUID | None = None
     ) -> None:
-        await asked(self.world, self._choose_paid(number), amount, key)
+        await request_refund(self.world, self._choose_paid(number), amount, key)
 
     async def _refund_callback(self, number: int, outcome: str, name: str) -> None:
         rows = await self.world.rows("SELECT id FROM refund ORDER BY status <> 'PENDING', id DESC")
         if rows and outcome in REFUND_REPORTS:
             refund_id = rows[number % len(rows)]["id"]
-            await hear(self.world, refund_id, REFUND_REPORTS[outcome], name=f"{refund_id}{name}")
+            await send_refund_callback(
+                self.world, refund_id, REFUND_REPORTS[outcome], name=f"{refund_id}{name}"
+            )
 
     async def _refund_work(self, refund: str, inquiry: str) -> None:
         gateway = self.world.gateway
         gateway.report_refund = lambda request: _refund_report(request, refund)
         gateway.report_refund_inquiry = lambda request: _refund_report(request, inquiry)
-        for item in await due(self.world):
+        for item in await claim_due_refunds(self.world):
             with suppress(Crash):
                 await self.world.service.refund_sender.process(item)
 

@@ -14,7 +14,7 @@ from payintent.payments.model import Payment
 from tests.callbacks.test_receive import tell
 from tests.payment_sessions.test_inquire_sessions import crash_in_selection
 from tests.payments.test_expire import TTL_S, inquire_all, sweep
-from tests.refunds.refunding import asked, work
+from tests.refunds.refunding import process_due_refunds, request_refund
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 
@@ -84,8 +84,8 @@ async def _replaced(world: World) -> tuple[Payment, UUID]:
 
 async def _refunded(world: World, amount: str | None) -> tuple[Payment, UUID]:
     payment, session_id = await _paid(world)
-    await asked(world, payment, amount)
-    await work(world)
+    await request_refund(world, payment, amount)
+    await process_due_refunds(world)
     return payment, session_id
 
 

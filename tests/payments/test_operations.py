@@ -18,7 +18,7 @@ from payintent.payments.operations import CancelPayment
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.operations import RefundPayment
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import Books, books, paid, work
+from tests.refunds.refunding import Books, create_paid_payment, process_due_refunds, read_books
 from tests.support.fakes import FakeGateway
 from tests.support.stage import ADA, ALAN
 from tests.support.world import Api, World
@@ -71,19 +71,19 @@ async def test_an_operator_cannot_cancel_a_payment_that_its_merchant_could_not_c
 
 
 async def test_a_refund_by_an_operator_is_reserved_audited_and_sent(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     result = await refund(world, payment, amount="590.00", reason="a page is missing")
     assert (result.status, result.step, result.amount) == ("PENDING", "queued", "590.00")
     assert (result.requested_by, result.approved_by) == ("Ada", None)
-    assert await books(world, payment) == Books("PAID", "0", "590", 0, 59000)
+    assert await read_books(world, payment) == Books("PAID", "0", "590", 0, 59000)
     [(actor, details)] = await audit_entries(world, "payment.refund")
     assert (actor, details["refund_id"], details["amount"]) == ("Ada", result.id, "590.00")
-    await work(world)
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
+    await process_due_refunds(world)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 
 
 async def test_a_refund_without_an_amount_refunds_the_remaining_amount(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await refund(world, payment, amount="0.01")
     assert (await refund(world, payment)).amount == "1589.99"
     with pytest.raises(RefusedError) as error:
@@ -93,18 +93,18 @@ async def test_a_refund_without_an_amount_refunds_the_remaining_amount(world: Wo
 
 
 async def test_concurrent_refunds_by_operators_do_not_exceed_the_paid_amount(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     results = await asyncio.gather(
         refund(world, payment), refund(world, payment, ALAN), return_exceptions=True
     )
     assert sum(isinstance(item, RefundDetails) for item in results) == 1
-    assert await books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
+    assert await read_books(world, payment) == Books("PAID", "0", "1590", 0, 159000)
 
 
 async def test_a_key_makes_refunds_idempotent_and_is_separate_from_the_merchants_keys(
     world: World, api: Api
 ) -> None:
-    payment, key = await paid(world), uuid4()
+    payment, key = await create_paid_payment(world), uuid4()
     headers = api.bearer() | {"Idempotency-Key": str(key)}
     path = f"/v1/payments/{public_id(payment)}/refunds"
     merchant_refund = await api.send("POST", path, json={"amount": "10.00"}, headers=headers)
@@ -115,11 +115,11 @@ async def test_a_key_makes_refunds_idempotent_and_is_separate_from_the_merchants
     with pytest.raises(RefusedError) as error:
         await refund(world, payment, amount="20.00", key=key)
     assert error.value.code is ErrorCode.IDEMPOTENCY_CONFLICT
-    assert await books(world, payment) == Books("PAID", "0", "20", 0, 2000)
+    assert await read_books(world, payment) == Books("PAID", "0", "20", 0, 2000)
 
 
 async def test_a_refund_with_an_unversioned_fingerprint_is_replayed(world: World) -> None:
-    payment, key = await paid(world), uuid4()
+    payment, key = await create_paid_payment(world), uuid4()
     first = await refund(world, payment, amount="10.00", key=key)
     fields = ["refund", str(payment.id), "10.00", None, None, ADA.name]
     fingerprint = hashlib.sha256(json.dumps(fields, separators=(",", ":")).encode()).digest()
@@ -129,7 +129,7 @@ async def test_a_refund_with_an_unversioned_fingerprint_is_replayed(world: World
 
 
 async def test_the_support_role_cannot_refund(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     with pytest.raises(RefusedError, match="requires the finance role") as error:
         await refund(world, payment, _BOB)
     assert error.value.code is ErrorCode.FORBIDDEN
@@ -137,7 +137,7 @@ async def test_the_support_role_cannot_refund(world: World) -> None:
 
 async def test_an_operator_cannot_approve_their_own_refund(world: World) -> None:
     """The refund is put into the approval step by hand, as if it exceeded the limit of a chain."""
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     result = await refund(world, payment)
     await world.rows("UPDATE refund SET step = 'approval', next_at = NULL")
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
@@ -147,7 +147,7 @@ async def test_an_operator_cannot_approve_their_own_refund(world: World) -> None
 
 
 async def test_a_refund_is_refused_while_the_gateway_circuit_is_open(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await world.rows(
         "INSERT INTO gateway_outage (account_id, channel, until) "
         "VALUES ($1, 'refunds', clock() + interval '1 minute')",

@@ -40,7 +40,7 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.payments.test_expire import TTL_S, inquire_all, sweep
-from tests.refunds.refunding import auto_refund, work
+from tests.refunds.refunding import process_due_refunds, set_auto_refund
 from tests.support.fakes import FakeGateway
 from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, make_world
@@ -205,7 +205,7 @@ class Pair:
         await self.check_refunds(payment, len(kinds))
 
     async def check_refunds(self, payment: Payment, count: int) -> None:
-        while await work(self.world):
+        while await process_due_refunds(self.world):
             pass
         rows = await self.world.rows(
             "SELECT c.credited, c.amount_minor, c.refunded_minor, c.reserved_minor, m.status "
@@ -275,7 +275,7 @@ async def stage(settings: Settings, installed_service: Service) -> AsyncIterator
         gateways[provider] = ImitatedGateway(provider, adapter.capabilities)
     service = await open_service(settings, {"fake": FakeGateway(), **gateways})
     world = await make_world(service, FakeGateway())
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     sides = {}
     for provider, gateway in gateways.items():
         sides[provider] = (await add_side(world, gateway), await add_side(world, gateway))
@@ -532,7 +532,7 @@ async def test_a_capture_between_the_third_attempt_and_the_close_pays_the_paymen
 async def test_surplus_captures_are_not_refunded_if_auto_refund_is_off(
     stage: Stage,
 ) -> None:
-    await auto_refund(stage.world, on=False)
+    await set_auto_refund(stage.world, on=False)
     for first in BEHAVIOURS:
         for pair in stage.pairs(first):
             payment = await pair.create_switched()
@@ -540,5 +540,5 @@ async def test_surplus_captures_are_not_refunded_if_auto_refund_is_off(
             await pair.succeed(pair.second)
             assert await stage.world.cases(payment) == ["ORPHAN_CAPTURE"]
             assert await stage.world.events(payment) == ["payment.completed"]
-    assert await work(stage.world) == 0
+    assert await process_due_refunds(stage.world) == 0
     assert await stage.world.rows("SELECT 1 FROM refund") == []

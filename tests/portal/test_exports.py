@@ -18,8 +18,8 @@ from tests.payment_links.linking import make_link
 from tests.portal.person import Person, member, words
 from tests.portal.test_calls import wait_for_calls
 from tests.portal.test_sides import switch
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
+from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.other_side import make_test_world
@@ -76,7 +76,7 @@ async def test_payments_are_exported_with_the_filters_of_the_page(
 ) -> None:
     payment_ids = [(await api.create(payer_uid="buyer-7")).json["id"] for _ in range(103)]
     await api.create(payer_uid="somebody-else")
-    created = await paid(api, metadata={"order_id": "A-1009"})
+    created = await create_paid(api, metadata={"order_id": "A-1009"})
     rows = await _rows(finance, "payments/export.csv?payer_uid=buyer-7&status=PENDING&filters=")
     assert [row["id"] for row in rows] == payment_ids[::-1]
     [row] = await _rows(finance, "payments/export.csv?q=A-1009")
@@ -103,8 +103,8 @@ async def test_a_search_with_many_matches_is_exported_completely(api: Api, finan
 async def test_refunds_and_cases_are_exported_with_their_order_ids(
     api: Api, finance: Person
 ) -> None:
-    created = await paid(api, metadata={"order_id": "=A-1"})
-    second = await paid(api, metadata={"order_id": "B-2"})
+    created = await create_paid(api, metadata={"order_id": "=A-1"})
+    second = await create_paid(api, metadata={"order_id": "B-2"})
     for answer in (created, second):
         await refund(api, answer, amount="1.00", reason="torn; =1+1")
         payment = await payment_of(api, answer)
@@ -127,8 +127,8 @@ async def test_refunds_and_cases_are_exported_with_their_order_ids(
 
 
 async def test_events_are_exported_by_state_and_order(api: Api, developer: Person) -> None:
-    created = await paid(api, metadata={"order_id": "A-1"})
-    await paid(api, metadata={"order_id": "B-1"})
+    created = await create_paid(api, metadata={"order_id": "A-1"})
+    await create_paid(api, metadata={"order_id": "B-1"})
     await _add_events(api.world, 30, "delivered")
     assert len(await _rows(developer, "events/export.csv")) == 32
     assert len(await _rows(developer, "events/export.csv?state=delivered")) == 30
@@ -176,7 +176,7 @@ async def test_calls_are_paginated_and_exported_completely(api: Api, developer: 
 
 
 async def test_refunds_filtered_by_status_are_paginated(api: Api, finance: Person) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     await refund(api, created, amount="1.00")
     await api.world.rows(
         "INSERT INTO refund SELECT (r).* FROM (SELECT jsonb_populate_record(f, jsonb_build_object("
@@ -276,7 +276,7 @@ async def _get(person: Person, path: str) -> Answer:
 
 async def test_an_export_contains_no_rows_of_another_merchant(api: Api, finance: Person) -> None:
     """This holds even if the query names a payment, order or cursor of that merchant."""
-    created = await paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
+    created = await create_paid(api, metadata={"order_id": "OURS"}, payer_uid="ours")
     await refund(api, created, amount="1.00")
     spy_merchant = await api.world.add_merchant()
     for role in MemberRole:
@@ -297,9 +297,9 @@ def _export_paths(payment_id: str) -> Sequence[str]:
 
 
 async def test_exports_contain_only_the_selected_side(api: Api, developer: Person) -> None:
-    live = await paid(api, metadata={"order_id": "LIVE"})
+    live = await create_paid(api, metadata={"order_id": "LIVE"})
     async with Api(api.base, await make_test_world(api.world)) as side:
-        test = await paid(side, metadata={"order_id": "TEST"})
+        test = await create_paid(side, metadata={"order_id": "TEST"})
         await wait_for_calls(side.world, 1)
     await wait_for_calls(api.world, 1)
     for name, own, foreign in (("test", test, live), ("live", live, test)):

@@ -12,8 +12,8 @@ from payintent.portal.overview import describe_failure, hide_url_secrets
 from payintent.webhooks.endpoints_store import RecentAttempt
 from payintent.webhooks.model import AttemptOutcome
 from tests.portal.person import Person, member, words
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
+from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.world import Api
@@ -69,7 +69,7 @@ async def test_the_overview_links_to_items_that_need_attention(api: Api) -> None
     person, world = await member(api, MemberRole.FINANCE), api.world
     assert "Needs attention" not in await _overview(person)
     await give_endpoint(world)
-    created = await paid(api)
+    created = await create_paid(api)
     payment = await payment_of(api, created)
     snapshot = await world.read(payment)
     assert snapshot.session is not None
@@ -115,7 +115,7 @@ async def test_the_overview_shows_api_keys_only_to_developers(api: Api) -> None:
 
 async def test_the_overview_contains_no_data_of_another_merchant(api: Api) -> None:
     await give_endpoint(api.world)
-    created = await paid(api, payer_uid="buyer-of-ours")
+    created = await create_paid(api, payer_uid="buyer-of-ours")
     await record_attempt(api.world, delivered=False)
     spy_merchant = await api.world.add_merchant()
     spy = await member(api, MemberRole.DEVELOPER, "spy@other.test", spy_merchant.merchant.id)

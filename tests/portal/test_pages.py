@@ -24,8 +24,8 @@ from payintent.webhooks.operations import ResendEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
 from tests.portal.person import Person, member, words
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import paid, send
+from tests.refunds.requests import create_paid, process_refunds
+from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.world import Answer, Api
@@ -56,8 +56,8 @@ async def _event_id(api: Api, created: Answer) -> str:
 
 
 async def test_a_payment_is_found_by_any_of_its_identifiers(api: Api, finance: Person) -> None:
-    created = await paid(api, metadata={"order_id": "A-1009"}, payer_uid="buyer-77")
-    await paid(api, metadata={"order_id": "B-1"})
+    created = await create_paid(api, metadata={"order_id": "A-1009"}, payer_uid="buyer-77")
+    await create_paid(api, metadata={"order_id": "B-1"})
     refund_id = (await refund(api, created)).json["id"]
     identifiers = (created.json["id"], created.json["checkout_id"], refund_id, "A-1009", "buyer-77")
     for text in (*identifiers, await _event_id(api, created), f"cap-{created.json['id']}"):
@@ -136,7 +136,7 @@ async def test_a_timeline_shows_no_internal_data_of_the_operator(api: Api, finan
     world = api.world
     rule = AddFraudRule(kind=FraudRuleKind.PAYER, value="buyer-9", merchant_id=world.merchant_id)
     await world.perform(rule)
-    created = await paid(api)
+    created = await create_paid(api)
     payment = await payment_of(api, created)
     snapshot = await world.read(payment)
     assert snapshot.session is not None
@@ -191,7 +191,7 @@ def test_refund_requesters_are_named_only_if_they_belong_to_the_merchant(
 
 
 async def test_finance_can_request_a_refund_idempotently(api: Api, finance: Person) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     path = f"/merchant/payments/{created.json['id']}"
     key = str(uuid4())
     for _ in range(2):  # if a form is sent twice, only one refund is requested
@@ -200,7 +200,7 @@ async def test_finance_can_request_a_refund_idempotently(api: Api, finance: Pers
     [row] = await api.world.rows("SELECT amount, reason, step, requested_by FROM refund")
     requested_by = f"merchant:{api.world.merchant_id}:finance@shop.test"
     assert (row["reason"], row["step"], row["requested_by"]) == ("a page", "queued", requested_by)
-    await send(api.world)
+    await process_refunds(api.world)
     text = await _timeline_text(finance, created)
     assert "PARTIALLY_REFUNDED" in text
     assert "by finance@shop.test" in text
@@ -210,10 +210,10 @@ async def test_finance_can_request_a_refund_idempotently(api: Api, finance: Pers
 async def test_a_refund_without_an_amount_refunds_the_remaining_amount(
     api: Api, finance: Person
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     assert (await finance.post(path, key=str(uuid4()))).status == 303
-    await send(api.world)
+    await process_refunds(api.world)
     assert (await payment_of(api, created)).status == "REFUNDED"
 
 
@@ -231,7 +231,7 @@ async def test_a_refund_without_an_amount_refunds_the_remaining_amount(
 async def test_an_invalid_refund_form_is_explained_and_keeps_its_input(
     api: Api, finance: Person, fields: dict[str, str], status: int, message: str
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     answer = await finance.post(path, **{"key": str(uuid4()), "reason": "typed"} | fields)
     assert answer.status == status, words(answer)
@@ -244,7 +244,7 @@ async def test_an_invalid_refund_form_is_explained_and_keeps_its_input(
 async def test_a_reused_refund_form_is_a_conflict_and_can_be_resubmitted(
     api: Api, finance: Person
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     path = f"/merchant/payments/{created.json['id']}/refunds"
     used = str(uuid4())
     assert (await finance.post(path, amount="90.00", key=used)).status == 303
@@ -267,7 +267,7 @@ async def test_an_unpaid_payment_has_no_refund_form(api: Api, finance: Person) -
 async def test_an_event_is_shown_with_its_attempts_and_responses(
     api: Api, developer: Person
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     event_id = await _event_uuid(api, created)
     attempt = AttemptRecord(
         id=uuid4(),
@@ -290,7 +290,7 @@ async def test_an_event_is_shown_with_its_attempts_and_responses(
 
 
 async def test_a_replay_resends_an_event_and_audits_the_member(api: Api, developer: Person) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     event_id = await _event_id(api, created)
     answer = await developer.post(f"/merchant/events/{event_id}/replay")
     assert answer.headers["Location"] == f"/merchant/events/{event_id}?replayed=1"
@@ -338,7 +338,7 @@ async def test_the_keys_of_a_test_merchant_are_shown_as_test_keys(api: Api) -> N
 
 
 async def test_cases_match_the_api_and_can_be_filtered(api: Api, finance: Person) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     payment = await payment_of(api, created)
     snapshot = await api.world.read(payment)
     assert snapshot.session is not None
@@ -355,7 +355,7 @@ async def test_refunds_and_cases_show_their_order_and_can_be_filtered_by_it(
     api: Api, finance: Person
 ) -> None:
     for order_id in ("A-1001", "A-1002"):
-        created = await paid(api, metadata={"order_id": order_id})
+        created = await create_paid(api, metadata={"order_id": order_id})
         await refund(api, created, amount="1.00")
         payment = await payment_of(api, created)
         snapshot = await api.world.read(payment)
@@ -427,7 +427,7 @@ async def test_pages_except_overview_and_settings_do_not_show_the_callback_url(
 async def test_finance_can_view_the_balance_and_daily_statements(api: Api, finance: Person) -> None:
     assert "No statements" in words(await finance.get("/merchant/statements"))
     statement_id = await close_a_day(api.world)
-    created = await paid(api)
+    created = await create_paid(api)
     text = words(await finance.get("/merchant/statements?currency=THB"))
     assert text.count("12,345.67") == 2, "in the adjustment, and in the closing balance"
     [balance] = (await api.send("GET", "/v1/balance", headers=api.bearer())).json["data"]

@@ -14,8 +14,8 @@ from payintent.portal.routes import PORTAL_ROUTES
 from tests.payment_links.linking import post_link
 from tests.portal.arrange import close_a_day
 from tests.portal.person import ORIGIN, SIGN_IN, Person, form_token, member, words
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
+from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
 from tests.support.world import Api
@@ -101,7 +101,9 @@ class Shop:
 @fixture
 async def shop(api: Api) -> AsyncIterator[Shop]:
     world = api.world
-    created = await paid(api, payer_uid="buyer-of-ours", metadata={"order_id": "ORDER-OF-OURS"})
+    created = await create_paid(
+        api, payer_uid="buyer-of-ours", metadata={"order_id": "ORDER-OF-OURS"}
+    )
     payment = await payment_of(api, created)
     snapshot = await world.read(payment)
     assert snapshot.session is not None

@@ -14,7 +14,7 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.portal.routes import PORTAL_ROUTES
 from tests.payment_links.linking import make_link
 from tests.portal.person import Person, form_token, invite, member, words
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
 from tests.support.other_side import make_test_world
 from tests.support.stage import add_statement
 from tests.support.world import Api, World
@@ -38,7 +38,7 @@ async def test_api(api: Api) -> AsyncIterator[Api]:
 async def _create_objects(api: Api) -> dict[str, str]:
     """Create an object of each kind, and return the ids."""
     world = api.world
-    payment = await paid(api, payer_uid=f"buyer-of-{world.merchant_id}")
+    payment = await create_paid(api, payer_uid=f"buyer-of-{world.merchant_id}")
     [event] = await world.rows("SELECT id FROM event WHERE merchant_id = $1", world.merchant_id)
     key = (await world.perform(IssueApiKey(merchant_id=world.merchant_id, name="ours"))).api_key
     return {

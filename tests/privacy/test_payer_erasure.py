@@ -26,7 +26,13 @@ from payintent.privacy.operations import ErasePayer, ExportPayer
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.test_mode import buyer_simulator
 from payintent.test_mode.model import APPROVED_CARD
-from tests.refunds.refunding import DONE, asked, hear, paid, work
+from tests.refunds.refunding import (
+    DONE,
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
@@ -60,15 +66,15 @@ async def buy(world: World, **changes: Any) -> Payment:
         "return_url": "https://shop.example/zora-order",
         "cancel_url": "https://shop.example/zora-cart",
     }
-    payment = await paid(world, **(fields | changes))
+    payment = await create_paid_payment(world, **(fields | changes))
     await world.rows(
         "UPDATE session SET return_url = 'https://shop.example/zora-back',"
         ' next_action = \'{"url":"https://pay.example/zora-was-here"}\' WHERE payment_id = $1',
         payment.id,
     )
-    refund = await asked(world, payment, "10", reason="she tore its cover")
-    await work(world)
-    await hear(world, refund.id, DONE)
+    refund = await request_refund(world, payment, "10", reason="she tore its cover")
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id, DONE)
     [session] = await world.rows("SELECT id FROM session WHERE payment_id = $1", payment.id)
     callback = VerifiedCallback(id=uuid4().hex, session_id=session["id"])
     service = world.service
@@ -226,15 +232,15 @@ async def test_a_payer_with_open_payments_refunds_or_disputes_cannot_be_erased(
     await expect_rejected(world, "has not ended")
     await world.rows("UPDATE payment SET payer_uid = 'buyer-8' WHERE id = $1", payment.id)
     await world.cancelled(payer_uid="zora-17")
-    payment = await paid(world, payer_uid="zora-17")
+    payment = await create_paid_payment(world, payer_uid="zora-17")
     await world.rows("UPDATE delivery SET state = 'pending'")
     await expect_rejected(world, "has an undelivered event")
     await mark_delivered(world, payment)
-    await asked(world, payment, "10")
+    await request_refund(world, payment, "10")
     await expect_rejected(world, "has a pending refund")
-    await work(world)
+    await process_due_refunds(world)
     [refund] = await world.rows("SELECT id FROM refund")
-    await hear(world, refund["id"], DONE)
+    await send_refund_callback(world, refund["id"], DONE)
     report = DisputeReport(
         reference="du-1",
         capture=f"cap-{payment.id}",
@@ -264,7 +270,7 @@ async def test_erasure_cannot_be_approved_if_a_refund_was_requested_meanwhile(wo
     await world.operator_token("Ada")
     await world.operator_token("Alan")
     proposal = make_proposal_view(await world.service.submit(erasure(world), ADA))
-    await asked(world, payment, "1")
+    await request_refund(world, payment, "1")
     with pytest.raises(RefusedError, match="has a pending refund"):
         await world.service.run_operation(Approve(approval_id=proposal.id), ALAN)
     assert (await find_words(world))["zora-17"] == {"payment", "event", "attempt"}
@@ -306,13 +312,13 @@ async def test_erasure_does_not_affect_the_same_payer_uid_of_another_merchant(wo
 async def test_only_the_reason_and_destination_of_an_ended_refund_can_be_removed(
     world: World,
 ) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment, "10", reason="a page is missing")
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "10", reason="a page is missing")
     removal = "reason = NULL, destination = NULL"
     with pytest.raises(CheckViolationError, match="is what it was asked for"):
         await world.rows(f"UPDATE refund SET {removal}")
-    await work(world)
-    await hear(world, refund.id, DONE)
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id, DONE)
     for change in (
         "reason = 'another'",
         f"{removal}, amount_minor = 1",

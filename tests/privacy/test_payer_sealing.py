@@ -38,7 +38,13 @@ from tests.privacy.test_payer_erasure import (
     find_words,
     mark_delivered,
 )
-from tests.refunds.refunding import DONE, asked, hear, paid, work
+from tests.refunds.refunding import (
+    DONE,
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.plans import Recorder
 from tests.support.world import Api, World
 
@@ -72,10 +78,12 @@ async def process(world: World, *, is_on: bool = True, ring: str = "a") -> Async
 
 async def buy(world: World) -> Payment:
     """Pay and partly refund a payment, and deliver its event."""
-    payment = await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
-    refund = await asked(world, payment, "10")
-    await work(world)
-    await hear(world, refund.id, DONE)
+    payment = await create_paid_payment(
+        world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA
+    )
+    refund = await request_refund(world, payment, "10")
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id, DONE)
     await mark_delivered(world, payment)
     return payment
 
@@ -164,7 +172,9 @@ async def test_merchants_and_buyers_see_decrypted_payer_data(api: Api) -> None:
 async def test_values_moved_to_another_row_or_column_cannot_be_decrypted(
     world: World, change: str
 ) -> None:
-    payments = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+    payments = [
+        await create_paid_payment(world, payer_email=EMAIL, metadata=METADATA) for _ in range(2)
+    ]
     await read_both(world, payments[1])
     await world.rows(change)
     with pytest.raises(EncryptionKeyError, match="another row"):
@@ -173,7 +183,7 @@ async def test_values_moved_to_another_row_or_column_cannot_be_decrypted(
 
 async def test_an_event_that_cannot_be_decrypted_does_not_delay_other_events(world: World) -> None:
     for _ in range(2):
-        await paid(world, payer_email=EMAIL, metadata=METADATA)
+        await create_paid_payment(world, payer_email=EMAIL, metadata=METADATA)
     corrupt_id, intact_id = [
         row["id"] for row in await world.rows("SELECT id FROM event ORDER BY id")
     ]
@@ -280,7 +290,7 @@ async def test_a_rotation_retires_a_key_once_no_payer_data_needs_it(world: World
 
 
 async def test_the_feed_and_deliveries_contain_the_original_event_body(world: World) -> None:
-    payment = await paid(world, payer_email=EMAIL, metadata=METADATA)
+    payment = await create_paid_payment(world, payer_email=EMAIL, metadata=METADATA)
     database = world.database
     await world.rows("UPDATE merchant SET callback_url = 'https://shop.example/hook'")
     await world.rows("UPDATE delivery SET state = 'pending', next_at = '-infinity'")

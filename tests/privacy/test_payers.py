@@ -7,7 +7,7 @@ import msgspec
 
 from payintent.operators.operation import to_json_value
 from payintent.privacy.operations import ExportPayer
-from tests.refunds.refunding import asked, paid
+from tests.refunds.refunding import create_paid_payment, request_refund
 from tests.support.world import World
 
 
@@ -23,10 +23,11 @@ async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
     payer = {"payer_uid": "buyer-7", "payer_email": "seven@example.com"}
     urls = {"return_url": "https://shop.test/A-7", "cancel_url": "https://shop.test/cart"}
     payments = [
-        await paid(world, **payer, **urls, metadata='{"order_id": "A-7"}') for _ in range(3)
+        await create_paid_payment(world, **payer, **urls, metadata='{"order_id": "A-7"}')
+        for _ in range(3)
     ]
     await world.create(payer_uid="buyer-8", payer_email="eight@example.com")
-    await asked(world, payments[0], "10", reason="a page is missing")
+    await request_refund(world, payments[0], "10", reason="a page is missing")
     exported, text = await _export(world)
     assert len(exported) == 3
     first = exported[0]
@@ -45,10 +46,10 @@ async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
 async def test_an_export_excludes_the_same_payer_uid_of_another_merchant(
     world: World,
 ) -> None:
-    await paid(world, payer_uid="buyer-7")
+    await create_paid_payment(world, payer_uid="buyer-7")
     second_merchant_id = (await world.add_merchant()).merchant.id
     await world.rows(
         "UPDATE payment SET merchant_id = $1 WHERE payer_uid = 'buyer-7'", second_merchant_id
     )
-    await paid(world, payer_uid="buyer-7")
+    await create_paid_payment(world, payer_uid="buyer-7")
     assert len((await _export(world))[0]) == 1

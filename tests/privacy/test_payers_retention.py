@@ -12,7 +12,7 @@ from payintent.privacy.operations import ShowRetention
 from payintent.privacy.retention_store import prune_step
 from payintent.runtime.settings import RetentionRule, Settings
 from tests.privacy.test_payer_erasure import DAY_S, buy, find_words, read_books
-from tests.refunds.refunding import asked
+from tests.refunds.refunding import request_refund
 from tests.support.world import World
 
 _YEARS = 3650
@@ -62,7 +62,7 @@ async def test_after_ten_years_payers_are_erased_and_the_books_are_unchanged(wor
 async def test_a_payer_is_kept_while_a_refund_or_delivery_is_pending(world: World) -> None:
     pending, undelivered = [await buy(world) for _ in range(2)]
     await world.move_clock((_YEARS + 1) * DAY_S)
-    await asked(world, pending, "10")
+    await request_refund(world, pending, "10")
     await world.rows(
         "UPDATE delivery SET state = 'pending' FROM event e"
         " WHERE e.id = event_id AND e.payment_id = $1",

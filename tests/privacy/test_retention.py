@@ -15,7 +15,13 @@ from payintent.privacy.retention_store import PRUNED, prune_step
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import RetentionRule, Settings
 from payintent.webhooks import feed_store
-from tests.refunds.refunding import DONE, asked, hear, paid, work
+from tests.refunds.refunding import (
+    DONE,
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.world import World
 
 DAY_S = 24 * 3600
@@ -72,7 +78,7 @@ async def read_details(world: World, payment: Payment) -> tuple[str | None, ...]
 
 async def buy(world: World, **changes: Any) -> Payment:
     changes = dict(zip(DETAILS, DETAILS_BEFORE, strict=True)) | changes
-    payment = await paid(world, **changes)
+    payment = await create_paid_payment(world, **changes)
     await add_attempt(world, payment)
     return payment
 
@@ -105,7 +111,7 @@ async def test_attempts_then_events_then_payer_details_are_deleted(world: World)
             )
     assert {await world.status(payment) for payment in payments} == {"PAID"}
     assert await world.perform(CheckLedger()) == []
-    assert (await asked(world, payments[0])).status == "PENDING"
+    assert (await request_refund(world, payments[0])).status == "PENDING"
 
 
 @pytest.mark.parametrize("detail", DETAILS)
@@ -147,12 +153,12 @@ async def test_details_of_an_unfinished_payment_are_kept(world: World) -> None:
 
 async def test_events_and_details_are_kept_while_a_refund_is_pending(world: World) -> None:
     payment = await buy(world)
-    refund = await asked(world, payment, "10")
+    refund = await request_refund(world, payment, "10")
     await prune_after(world, 1_000)
     assert (await count_rows(world, payment))[:2] == (1, 1)
     assert await read_details(world, payment) == DETAILS_BEFORE
-    await work(world)
-    await hear(world, refund.id, DONE)
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id, DONE)
     assert await world.status(payment) == "PARTIALLY_REFUNDED"
     await prune_after(world, 1_001)
     assert await read_details(world, payment) == DETAILS_BEFORE  # the payment was updated a day ago
@@ -230,7 +236,7 @@ EVERY = ("payment.completed", "payment.failed", "payment.expired", "payment.canc
 
 async def test_retention_shows_the_due_rows_without_deleting_them(world: World) -> None:
     payments = [await buy(world) for _ in range(3)]
-    await asked(world, payments[0], "10")
+    await request_refund(world, payments[0], "10")
     await world.move_clock(731 * DAY_S)
     retention = await world.perform(ShowRetention())
     assert retention == await world.perform(ShowRetention())

@@ -18,7 +18,7 @@ from payintent.privacy.operations import ExportPayer
 from payintent.privacy.retention_store import prune_step
 from payintent.privacy.seals_store import PayerDataSealer
 from payintent.runtime.settings import RetentionRule, Settings
-from tests.console.visitor import signed_in, words
+from tests.console.visitor import sign_in_as, words
 from tests.portal.person import member
 from tests.portal.person import words as shown
 from tests.privacy.test_payer_erasure import (
@@ -27,7 +27,7 @@ from tests.privacy.test_payer_erasure import (
     find_words,
     mark_delivered,
 )
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
 from tests.support.arrange import payment_of
 from tests.support.world import Answer, Api, World
 
@@ -47,7 +47,7 @@ def settings(settings: Settings) -> Settings:
 async def buy(api: Api) -> Answer:
     """Create and pay a payment of Zora over HTTP."""
     metadata = {"order_id": ORDER, "title": "Zora's book"}
-    created = await paid(api, metadata=metadata, payer_uid="zora-17", payer_email=EMAIL)
+    created = await create_paid(api, metadata=metadata, payer_uid="zora-17", payer_email=EMAIL)
     assert await find_words(api.world, WORDS) == {}
     return created
 
@@ -63,7 +63,7 @@ async def close_day(world: World) -> ExportStatement:
 
 async def test_a_member_can_find_and_read_a_sealed_payment_in_the_portal(api: Api) -> None:
     created = await buy(api)
-    await paid(api, metadata={"order_id": "B-1"}, payer_email="other@example.com")
+    await create_paid(api, metadata={"order_id": "B-1"}, payer_email="other@example.com")
     finance = await member(api, MemberRole.FINANCE)
     for text in (ORDER, EMAIL.lower(), "zora-17", created.json["id"]):
         page = (await finance.get(f"/merchant/payments?q={quote(text)}")).body.decode()
@@ -92,7 +92,7 @@ async def test_an_operator_can_find_and_read_a_sealed_payment_in_the_console(
     payment = await world.create(payer_email=EMAIL, metadata=metadata)
     await world.create(payer_email="other@example.com", metadata='{"order_id":"B-1"}')
     name = ids.format_id(ids.PAYMENT, payment.id)
-    visitor = await signed_in(operator, role=Role.VIEWER)
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
     for text, how in ((EMAIL.upper(), "email"), (ORDER, "order")):
         page = await visitor.get(f"/payments?text={quote(text)}")
         assert page.body.decode().count('class="id" href="/payments/pay_') == 1

@@ -18,11 +18,11 @@ from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.settings import Settings
 from payintent.webhooks import feed_store, outbox_store
 from payintent.webhooks.model import OutgoingDelivery
-from tests.console.visitor import signed_in
+from tests.console.visitor import sign_in_as
 from tests.portal.person import member
 from tests.privacy.test_payer_erasure import erase_with_approval, erasure, mark_delivered
 from tests.privacy.test_payer_sealing import EMAIL, METADATA, process
-from tests.refunds.refunding import paid
+from tests.refunds.refunding import create_paid_payment
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 
@@ -95,7 +95,9 @@ async def test_without_the_new_key_payments_proceed_and_only_their_events_wait(
     world: World,
 ) -> None:
     async with process(world, ring="ba") as newer:
-        dues = [await paid(newer, payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
+        dues = [
+            await create_paid_payment(newer, payer_email=EMAIL, metadata=METADATA) for _ in range(2)
+        ]
         payments = [await newer.create(payer_email=EMAIL, metadata=METADATA) for _ in range(2)]
         selected = (await newer.select(payments[0])).session
         plain_payment = await world.create(metadata=METADATA)
@@ -121,7 +123,9 @@ async def test_without_the_new_key_payments_proceed_and_only_their_events_wait(
 
 
 async def test_the_feed_skips_an_unreadable_event(world: World) -> None:
-    payments = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
+    payments = [
+        await create_paid_payment(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)
+    ]
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", payments[1].id)
     database, before = world.database, count_unreadable("event")
     await feed_store.number_new_events(database, world.merchant_id)
@@ -135,7 +139,9 @@ async def test_the_feed_skips_an_unreadable_event(world: World) -> None:
 
 
 async def test_a_worker_reseals_readable_payments_and_then_stops(world: World) -> None:
-    payments = [await paid(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)]
+    payments = [
+        await create_paid_payment(world, payer_email=EMAIL, metadata=METADATA) for _ in range(3)
+    ]
     await corrupt(world, payments[0].id)
     await world.rows("UPDATE event SET body = body || 'A' WHERE payment_id = $1", payments[0].id)
     async with process(world, ring="ba") as second:
@@ -159,7 +165,7 @@ async def test_search_and_export_include_an_unreadable_payment_and_erasure_clear
     world: World,
 ) -> None:
     payments = [
-        await paid(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
+        await create_paid_payment(world, payer_uid="zora-17", payer_email=EMAIL, metadata=METADATA)
         for _ in range(2)
     ]
     await corrupt(world, payments[0].id)
@@ -189,7 +195,7 @@ async def test_search_and_export_include_an_unreadable_payment_and_erasure_clear
 async def test_metadata_that_looks_sealed_is_delivered_unchanged(
     world: World, metadata: str
 ) -> None:
-    payment = await paid(world, metadata=metadata)
+    payment = await create_paid_payment(world, metadata=metadata)
     [delivery] = await claim_due_events(world)
     assert delivery.payment_id == payment.id
     assert metadata.encode() in delivery.body
@@ -207,7 +213,10 @@ async def test_pages_of_an_unreadable_payment_explain_the_problem(operator: Api,
             await (await member(api)).get(f"/merchant/payments/{payment_name}"),
             "Contact your payment service provider",
         ),
-        (await (await signed_in(operator)).get(f"/payments/{payment_name}"), "cannot be decrypted"),
+        (
+            await (await sign_in_as(operator)).get(f"/payments/{payment_name}"),
+            "cannot be decrypted",
+        ),
     )
     for answer, text in answers:
         assert answer.status == 500

@@ -15,7 +15,7 @@ from payintent.reconciliation.runs_store import RunRecord
 from payintent.reconciliation.sources import FolderSource
 from tests.reconciliation.capabilities import with_capabilities
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import asked, work
+from tests.refunds.refunding import process_due_refunds, request_refund
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World
 
@@ -83,8 +83,8 @@ async def test_refunds_are_matched_once_each_by_order_and_amount(
 ) -> None:
     payment, number = await _pay(world, "2611210001")
     for amount in ("300", "300", "90"):
-        await asked(world, payment, amount)
-    assert await work(world) == 3
+        await request_refund(world, payment, amount)
+    assert await process_due_refunds(world) == 3
     lines = [f"{number} 1590", f"{number} -300", f"{number} -90", f"{number} -300"]
     run = await _compare(world, tmp_path, *lines)
     assert (run.status, run.lines) == ("matched", 4)
@@ -94,8 +94,8 @@ async def test_an_unknown_refund_and_an_unknown_order_open_cases(
     world: World, tmp_path: Path
 ) -> None:
     payment, number = await _pay(world, "2611210001")
-    await asked(world, payment, "300")
-    assert await work(world) == 1
+    await request_refund(world, payment, "300")
+    assert await process_due_refunds(world) == 1
     lines = [f"{number} 1590", f"{number} -300", f"{number} -300", "Z9 500"]
     run = await _compare(world, tmp_path, *lines)
     assert (run.status, run.opened) == ("differs", 2)

@@ -28,7 +28,7 @@ from payintent.service import Service
 from payintent.worker import reconcile_movements
 from tests.accounting.test_payouts import balance
 from tests.reconciliation.stripe_shop import Shop, stripe_service
-from tests.refunds.refunding import Books, asked, books, work
+from tests.refunds.refunding import Books, process_due_refunds, read_books, request_refund
 from tests.support.fakes import FakeGateway
 from tests.support.stripe import Buyer
 
@@ -42,8 +42,8 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 async def test_matching_payments_and_refunds_produce_a_matched_daily_run(shop: Shop) -> None:
     payment = await shop.sell()
     await shop.sell()
-    await asked(shop.world, payment, "590.00")
-    assert await work(shop.world) == 1
+    await request_refund(shop.world, payment, "590.00")
+    assert await process_due_refunds(shop.world) == 1
     [run] = await shop.next_day()
     assert (run.status, run.source, run.lines, run.opened) == ("matched", "api", 3, 0)
     sums = (await shop.world.perform(ShowReconciliationRun(run_id=run.id))).sums
@@ -65,7 +65,7 @@ async def test_a_dashboard_refund_with_a_lost_callback_is_recorded_once(
     reference = await buyer.refund_in_dashboard(row["reference"], 59_000)
     [run] = await shop.next_day()
     expected = Books("PARTIALLY_REFUNDED", "590", "0", 59_000, 0)
-    assert await books(shop.world, payment) == expected
+    assert await read_books(shop.world, payment) == expected
     assert (run.status, run.lines, run.opened) == ("matched", 2, 0)
     outside_refund = OutsideRefund(
         reference=reference,
@@ -77,7 +77,7 @@ async def test_a_dashboard_refund_with_a_lost_callback_is_recorded_once(
     callback = VerifiedCallback(id="evt_late", outside_refund=outside_refund)
     await shop.world.service.callback_receiver.receive(shop.account_id, callback, b"{}")
     await shop.next_day()
-    assert await books(shop.world, payment) == expected
+    assert await read_books(shop.world, payment) == expected
     assert await shop.world.cases(payment) == ["OUTSIDE_REFUND"]
     assert await shop.world.perform(CheckLedger()) == []
 

@@ -14,8 +14,8 @@ from payintent.gateways.port import (
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 
-SILENT = OutcomeUnknown(detail="timeout")
-GONE = NotContacted(detail="no connection")
+TIMED_OUT = OutcomeUnknown(detail="timeout")
+NOT_CONTACTED = NotContacted(detail="no connection")
 
 
 class RefundGateway(FakeGateway):

@@ -22,7 +22,7 @@ ABSENT = RefundReport(state=GatewayRefundState.ABSENT)
 _LEASE_S = 60.0
 
 
-async def paid(world: World, **changes: Any) -> Payment:
+async def create_paid_payment(world: World, **changes: Any) -> Payment:
     """Create a payment and pay it with its own capture."""
     payment = await world.create(**changes)
     session = (await world.select(payment)).session
@@ -31,7 +31,7 @@ async def paid(world: World, **changes: Any) -> Payment:
     return await world.report(payment, session.id, exact)
 
 
-async def asked(
+async def request_refund(
     world: World, payment: Payment, amount: object = None, key: UUID | None = None, **more: Any
 ) -> Refund:
     """Request a refund as the merchant; without an amount, of the whole remainder."""
@@ -45,20 +45,20 @@ async def asked(
     return (await world.service.refund_creator.create(request)).refund
 
 
-async def due(world: World) -> list[refund_store.DueRefund]:
+async def claim_due_refunds(world: World) -> list[refund_store.DueRefund]:
     """Claim the refunds that are due now."""
     return await refund_store.claim_due(world.database, 100, _LEASE_S, [])
 
 
-async def work(world: World) -> int:
+async def process_due_refunds(world: World) -> int:
     """Process all due refunds like a worker; return their number."""
-    refunds = await due(world)
+    refunds = await claim_due_refunds(world)
     for item in refunds:
         await world.service.refund_sender.process(item)
     return len(refunds)
 
 
-async def hear(
+async def send_refund_callback(
     world: World,
     refund_id: UUID,
     report: RefundReport = DONE,
@@ -73,7 +73,7 @@ async def hear(
     return await service.callback_receiver.receive(account_id, callback, b"raw body")
 
 
-async def kept(world: World, refund: Refund) -> Refund:
+async def read_refund(world: World, refund: Refund) -> Refund:
     stored_refund = await refund_store.get(world.database, refund.id)
     assert stored_refund is not None
     return stored_refund
@@ -99,7 +99,7 @@ class Books:
     capture_reserved: int
 
 
-async def books(world: World, payment: Payment) -> Books:
+async def read_books(world: World, payment: Payment) -> Books:
     """Read the amounts of a paid payment, without trailing zeros."""
     [row] = await world.rows(
         """
@@ -123,6 +123,6 @@ def _plain(value: Decimal) -> str:
     return f"{value.normalize():f}"
 
 
-async def auto_refund(world: World, *, on: bool) -> None:
+async def set_auto_refund(world: World, *, on: bool) -> None:
     """Set whether the merchant's unassigned money is refunded automatically."""
     await world.perform(SetMerchantProfile(merchant_id=world.merchant_id, auto_refund=on))

@@ -13,14 +13,14 @@ REFUND = "/v1/refunds/{refund_id}"
 UNKNOWN_REFUND = "ref_0000000000000000000001"
 
 
-async def paid(api: Api, **changes: Any) -> Answer:
+async def create_paid(api: Api, **changes: Any) -> Answer:
     """Create a payment, and report a capture of exactly the quoted amount."""
     created = await api.create(**changes)
-    await pay(api, created)
+    await capture_payment(api, created)
     return created
 
 
-async def pay(api: Api, created: Answer) -> None:
+async def capture_payment(api: Api, created: Answer) -> None:
     """Select the card, and report a capture of the total."""
     assert (await select(api, created)).status == 200
     stored = await api.world.read(await payment_of(api, created))
@@ -37,28 +37,28 @@ async def pay(api: Api, created: Answer) -> None:
     assert await api.world.status(stored.payment) == "PAID"
 
 
-async def in_status(api: Api, status: str) -> Answer:
+async def create_in_status(api: Api, status: str) -> Answer:
     """Create a payment of 1590.00 THB with this status; the status can be REFUNDED, too."""
     if "REFUNDED" not in status and status != "PAID":
         created = await api.create()
         await bring_to(api, created, status)
         return created
-    created = await paid(api)
+    created = await create_paid(api)
     if status != "PAID":
         part = {"amount": "90.00"} if status == "PARTIALLY_REFUNDED" else {}
-        assert (await ask(api, created, **part)).status == 201
-        await send(api.world)
+        assert (await post_refund(api, created, **part)).status == 201
+        await process_refunds(api.world)
     assert (await payment_of(api, created)).status == status
     return created
 
 
-async def ask(api: Api, created: Answer, key: str | None = None, **body: Any) -> Answer:
+async def post_refund(api: Api, created: Answer, key: str | None = None, **body: Any) -> Answer:
     """Send `POST /payments/{id}/refunds`; if there are no fields, without a body."""
     options: dict[str, Any] = {"json": body} if body else {}
     return await _post(api, created.json["id"], key or str(uuid4()), **options)
 
 
-async def ask_raw(api: Api, created: Answer, body: str, key: str | None = None) -> Answer:
+async def post_raw_refund(api: Api, created: Answer, body: str, key: str | None = None) -> Answer:
     """Send `POST /payments/{id}/refunds` with exactly this body."""
     return await _post(api, created.json["id"], key or str(uuid4()), data=body.encode())
 
@@ -71,16 +71,16 @@ async def _post(api: Api, payment_id: str, key: str, **options: Any) -> Answer:
     return await api.send("POST", path, headers=headers, **options)
 
 
-async def read(api: Api, refund_id: str) -> Answer:
+async def get_refund(api: Api, refund_id: str) -> Answer:
     return await api.send("GET", REFUND.format(refund_id=refund_id), headers=api.bearer())
 
 
-async def listed(api: Api, created: Answer, query: str = "") -> Answer:
+async def get_refunds(api: Api, created: Answer, query: str = "") -> Answer:
     path = REFUNDS.format(payment_id=created.json["id"]) + query
     return await api.send("GET", path, headers=api.bearer())
 
 
-async def send(world: World) -> None:
+async def process_refunds(world: World) -> None:
     """Process refunds like a worker until no refund is due."""
     service = world.service
     while due := await refund_store.claim_due(world.database, 500, 60.0, []):
@@ -88,7 +88,7 @@ async def send(world: World) -> None:
             await service.refund_sender.process(item)
 
 
-async def kept(world: World) -> list[Any]:
+async def read_stored_refunds(world: World) -> list[Any]:
     """Read all stored refunds, oldest first."""
     return await world.rows("SELECT * FROM refund ORDER BY id")
 

@@ -22,12 +22,12 @@ from tests.refunds.refunding import (
     DONE,
     PENDING,
     Books,
-    asked,
-    auto_refund,
-    books,
-    hear,
-    paid,
-    work,
+    create_paid_payment,
+    process_due_refunds,
+    read_books,
+    request_refund,
+    send_refund_callback,
+    set_auto_refund,
 )
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.world import World
@@ -44,27 +44,27 @@ def make_stray_report(amount_minor: int = 159000) -> SessionReport:
     return captured(amount_minor, reference="stray")
 
 
-async def selected(world: World) -> tuple[Payment, UUID]:
+async def create_selected_payment(world: World) -> tuple[Payment, UUID]:
     payment = await world.create()
     return payment, (await world.select(payment)).session.id
 
 
 async def _orphan(world: World) -> Payment:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
     await world.select(payment, world.transfer)
     await world.report(payment, session_id, make_stray_report())
     return payment
 
 
 async def _late(world: World) -> Payment:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
     await world.report(payment, session_id, declined())
     await world.report(payment, session_id, make_stray_report())
     return payment
 
 
 async def _expired(world: World) -> Payment:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
     await world.move_clock(1801)
     await sweep(world)
     await inquire_all(world)
@@ -73,14 +73,14 @@ async def _expired(world: World) -> Payment:
 
 
 async def _double(world: World) -> Payment:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     assert payment.session_id is not None
     await world.report(payment, payment.session_id, make_stray_report())
     return payment
 
 
 async def _mismatch(world: World) -> Payment:
-    payment, session_id = await selected(world)
+    payment, session_id = await create_selected_payment(world)
     await world.report(payment, session_id, make_stray_report(158999))
     return payment
 
@@ -106,12 +106,12 @@ async def test_unassigned_money_is_refunded_automatically_if_the_merchant_has_ch
     world: World, name: str
 ) -> None:
     kind, create_stray = STRAYS[name]
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await create_stray(world)
     before, events = (await world.read(payment)).payment, await world.events(payment)
     assert await world.cases(payment) == [kind]
     assert await read_case(world) == ("OPEN", None)  # until the refund succeeds
-    assert await work(world) == 1
+    assert await process_due_refunds(world) == 1
     [request] = world.gateway.refunds
     assert request.capture.reference == "stray"
     assert request.amount_minor == request.capture.amount_minor
@@ -125,9 +125,9 @@ async def test_unassigned_money_stays_in_an_open_case_if_automatic_refunds_are_o
     world: World, name: str
 ) -> None:
     kind, create_stray = STRAYS[name]
-    await auto_refund(world, on=False)
+    await set_auto_refund(world, on=False)
     payment = await create_stray(world)
-    assert await work(world) == 0
+    assert await process_due_refunds(world) == 0
     assert await world.cases(payment) == [kind]
     assert await read_case(world) == ("OPEN", None)
     assert await world.rows("SELECT 1 FROM refund") == []
@@ -135,12 +135,12 @@ async def test_unassigned_money_stays_in_an_open_case_if_automatic_refunds_are_o
 
 @BY_NAME
 async def test_a_repeated_report_does_not_cause_a_second_refund(world: World, name: str) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await STRAYS[name][1](world)
     [row] = await world.rows("SELECT session_id FROM capture WHERE NOT credited")
     for _ in range(2):
         await world.report(payment, row["session_id"], make_stray_report())
-        await work(world)
+        await process_due_refunds(world)
     assert len(world.gateway.refunds) == 1
 
 
@@ -148,9 +148,9 @@ async def test_a_repeated_report_does_not_cause_a_second_refund(world: World, na
 async def test_only_cases_of_unassigned_money_are_refunded_automatically(
     world: World, kind: CaseKind
 ) -> None:
-    await auto_refund(world, on=False)
+    await set_auto_refund(world, on=False)
     payment = await _double(world)
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.database.transaction() as tx:
         await payment_store.lock(tx, [payment.id])
@@ -159,7 +159,7 @@ async def test_only_cases_of_unassigned_money_are_refunded_automatically(
 
 
 async def test_a_gateway_timeout_for_a_week_does_not_cause_a_refund(world: World) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await world.create(expires_in_s=86_400)
     await world.select(payment)
     await world.move_clock(8 * 24 * 3600)
@@ -169,8 +169,8 @@ async def test_a_gateway_timeout_for_a_week_does_not_cause_a_refund(world: World
 
 
 async def test_a_capture_of_zero_opens_a_case_without_a_refund(world: World) -> None:
-    await auto_refund(world, on=True)
-    payment, session_id = await selected(world)
+    await set_auto_refund(world, on=True)
+    payment, session_id = await create_selected_payment(world)
     await world.report(payment, session_id, make_stray_report(0))
     assert await world.status(payment) == "FAILED"
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
@@ -180,12 +180,12 @@ async def test_a_capture_of_zero_opens_a_case_without_a_refund(world: World) -> 
 async def test_a_refund_of_a_case_does_not_reduce_the_refundable_amount_of_its_payment(
     world: World,
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await _double(world)
-    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
-    await asked(world, payment)
-    assert await work(world) == 2
-    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    await request_refund(world, payment)
+    assert await process_due_refunds(world) == 2
+    assert await read_books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     refunded_amounts = {
         refund.capture.reference: refund.amount_minor for refund in world.gateway.refunds
     }
@@ -195,9 +195,9 @@ async def test_a_refund_of_a_case_does_not_reduce_the_refundable_amount_of_its_p
 async def test_a_refund_of_a_case_is_not_listed_with_the_refunds_of_its_payment(
     world: World,
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await _double(world)
-    refund = await asked(world, payment, "1")
+    refund = await request_refund(world, payment, "1")
     [listed_refund] = await refund_lists.list_for_payment(world.database, payment.id, None, 10)
     assert listed_refund.id == refund.id
 
@@ -205,28 +205,28 @@ async def test_a_refund_of_a_case_is_not_listed_with_the_refunds_of_its_payment(
 async def test_a_case_with_a_declined_refund_stays_open_and_can_be_refunded_again(
     world: World,
 ) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     await _late(world)
     world.gateway.answer_refund = DECLINED
-    await work(world)
+    await process_due_refunds(world)
     assert await read_case(world) == ("OPEN", None)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     world.gateway.answer_refund = DONE
     async with world.database.transaction() as tx:
         await refund_case(tx, row["id"], row["capture_id"], "ann")
-    await work(world)
+    await process_due_refunds(world)
     assert await read_case(world) == ("REFUNDED", "ann")
 
 
 async def test_a_second_refund_of_a_case_is_refused(world: World) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     for _ in range(2):
         with pytest.raises(RefusedError) as refused:
             await _refund_case(world, payment, row["id"], row["capture_id"])
         assert refused.value.code is ErrorCode.CONFLICT
-        await work(world)
+        await process_due_refunds(world)
     assert len(world.gateway.refunds) == 1
 
 
@@ -237,54 +237,54 @@ async def _refund_case(world: World, payment: Payment, case_id: UUID, capture_id
 
 
 async def test_credited_money_cannot_be_refunded_through_a_case(world: World) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment, "590")
-    await work(world)
-    await hear(world, refund.id, DECLINED)
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "590")
+    await process_due_refunds(world)
+    await send_refund_callback(world, refund.id, DECLINED)
     [row] = await world.rows("SELECT id, capture_id, kind FROM money_case")
     assert row["kind"] == "REFUND_REVERSED"
     with pytest.raises(RefusedError, match="refund the payment") as refused:
         await _refund_case(world, payment, row["id"], row["capture_id"])
     assert refused.value.code is ErrorCode.CONFLICT
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "590", "0", 59000, 0)
 
 
 async def test_a_reversed_refund_of_a_case_opens_another_case(world: World) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await _late(world)
-    await work(world)
+    await process_due_refunds(world)
     [refund] = await world.rows("SELECT id FROM refund")
-    await hear(world, refund["id"], DECLINED)
+    await send_refund_callback(world, refund["id"], DECLINED)
     assert await world.cases(payment) == ["LATE_PAYMENT", "REFUND_REVERSED"]
     assert len(world.gateway.refunds) == 1
 
 
 async def test_a_case_closes_when_its_pending_refund_succeeds(world: World) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     payment = await _orphan(world)
     world.gateway.answer_refund = PENDING
-    await work(world)
+    await process_due_refunds(world)
     assert await read_case(world) == ("OPEN", None)
     [refund] = await world.rows("SELECT id FROM refund")
-    assert (await hear(world, refund["id"])).payment_id == payment.id
+    assert (await send_refund_callback(world, refund["id"])).payment_id == payment.id
     assert await read_case(world) == ("REFUNDED", AUTO_REFUND)
 
 
 async def test_a_case_that_an_operator_closed_is_not_changed_by_its_refund(world: World) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     await _orphan(world)
     [row] = await world.rows("SELECT id FROM money_case")
     async with world.database.transaction() as tx:
         await case_store.close(tx, row["id"], "DISMISSED", "ann", "it was a test")
-    await work(world)
+    await process_due_refunds(world)
     assert await read_case(world) == ("DISMISSED", "ann")
     [refund] = await world.rows("SELECT status FROM refund")
     assert refund["status"] == RefundStatus.SUCCEEDED
 
 
 async def test_a_report_without_a_final_session_state_does_not_cause_a_refund(world: World) -> None:
-    await auto_refund(world, on=True)
-    payment, session_id = await selected(world)
+    await set_auto_refund(world, on=True)
+    payment, session_id = await create_selected_payment(world)
     for state in (
         GatewaySessionState.OPEN,
         GatewaySessionState.ATTEMPTED,
@@ -292,12 +292,12 @@ async def test_a_report_without_a_final_session_state_does_not_cause_a_refund(wo
     ):
         await world.report(payment, session_id, SessionReport(state=state))
     assert await world.rows("SELECT 1 FROM capture") == []
-    assert await work(world) == 0
+    assert await process_due_refunds(world) == 0
 
 
 async def test_the_capture_of_a_case_is_locked_before_its_refund_is_written(world: World) -> None:
     """The remainder is read and the refund is written under the same lock."""
-    await auto_refund(world, on=False)
+    await set_auto_refund(world, on=False)
     await _late(world)
     [row] = await world.rows("SELECT id, capture_id FROM money_case")
     async with world.database.transaction() as tx:

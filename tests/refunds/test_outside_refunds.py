@@ -24,7 +24,13 @@ from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.resolve_case import ResolveCase
 from tests.refunds import refunding
-from tests.refunds.refunding import Books, asked, books, paid, work
+from tests.refunds.refunding import (
+    Books,
+    create_paid_payment,
+    process_due_refunds,
+    read_books,
+    request_refund,
+)
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -61,10 +67,10 @@ async def is_ledger_consistent(world: World) -> bool:
 
 
 async def test_a_dashboard_refund_is_counted_and_opens_a_case(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     result = await send_callback(world, make_report(payment))
     assert result.payment_id == payment.id
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
     [case] = await list_cases(world)
     assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
     assert case.payment_id == ids.format_id(ids.PAYMENT, payment.id)
@@ -75,98 +81,98 @@ async def test_a_dashboard_refund_is_counted_and_opens_a_case(world: World) -> N
 async def test_a_dashboard_refund_of_the_remainder_refunds_the_payment(
     world: World,
 ) -> None:
-    payment = await paid(world)
-    await asked(world, payment, "90.00")
-    await work(world)
+    payment = await create_paid_payment(world)
+    await request_refund(world, payment, "90.00")
+    await process_due_refunds(world)
     await send_callback(world, make_report(payment, 150000))
-    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    assert await read_books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     with pytest.raises(RefusedError) as error:
-        await asked(world, payment, "0.01")
+        await request_refund(world, payment, "0.01")
     assert error.value.code is ErrorCode.INVALID_PAYMENT_STATE
 
 
 async def test_a_dashboard_refund_is_counted_once_even_if_it_is_reported_repeatedly(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment), name="evt_1")
     await send_callback(world, make_report(payment), name="evt_1")
     for state in (GatewayRefundState.PENDING, GatewayRefundState.DONE):
         await send_callback(world, make_report(payment, state=state))
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
     assert len(await list_cases(world)) == 1
 
 
 async def test_a_refund_that_we_requested_is_not_counted_as_a_dashboard_refund(
     world: World,
 ) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment, "500.00")
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment, "500.00")
     # The callback arrives before the response. A later callback has only the gateway's id.
     refund_report = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
     await send_callback(world, make_report(payment), refund_id=refund.id, refund=refund_report)
     await send_callback(world, make_report(payment))
-    await work(world)
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    await process_due_refunds(world)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
     assert await list_cases(world) == []
 
 
 async def test_a_refund_with_an_id_of_another_installation_is_counted(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     refund_report = RefundReport(state=GatewayRefundState.DONE, reference=f"re-{payment.id}")
     await send_callback(world, make_report(payment), refund_id=uuid4(), refund=refund_report)
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
 
 async def test_a_pending_dashboard_refund_is_reserved_until_it_ends(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
-    assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
+    assert await read_books(world, payment) == Books("PAID", "0", "500", 0, 50000)
     await send_callback(world, make_report(payment, state=GatewayRefundState.DECLINED))
-    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
 async def test_a_failure_that_arrives_before_the_refund_itself_is_remembered(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment, state=GatewayRefundState.DECLINED))
     assert await list_cases(world) == []
     await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
-    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
 
 
 async def test_the_gateway_is_queried_about_a_pending_dashboard_refund(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
     world.gateway.answer_inquire_refund = refunding.ABSENT
     for hours in (1, 2, 3):
-        await work(world)
+        await process_due_refunds(world)
         await world.move_clock(hours * 3600)
     assert [request.reference for request in world.gateway.refunds_inquired] == [
         f"re-{payment.id}"
     ] * 3
     assert world.gateway.refunds == []
-    assert await books(world, payment) == Books("PAID", "0", "500", 0, 50000)
+    assert await read_books(world, payment) == Books("PAID", "0", "500", 0, 50000)
     world.gateway.answer_inquire_refund = refunding.DONE
-    await work(world)
-    assert await books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
+    await process_due_refunds(world)
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
 
 async def test_a_dashboard_refund_of_reserved_money_is_deferred_until_our_refunds_end(
     world: World,
 ) -> None:
-    payment = await paid(world)
-    refund = await asked(world, payment)
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment)
     for _ in range(2):
         with pytest.raises(RefusedError) as error:
             await send_callback(world, make_report(payment, 159000))
         assert error.value.code is ErrorCode.CONFLICT
     [case] = await list_cases(world)
     assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
-    await refunding.hear(world, refund.id, refunding.DECLINED)
+    await refunding.send_refund_callback(world, refund.id, refunding.DECLINED)
     await send_callback(world, make_report(payment, 159000))
-    assert await books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
+    assert await read_books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await list_cases(world)
     assert case.note.endswith(
         "this money is reserved by refunds requested through this service; counted"
@@ -177,9 +183,9 @@ async def test_a_dashboard_refund_of_reserved_money_is_deferred_until_our_refund
 async def test_a_dashboard_refund_that_does_not_fit_its_capture_only_opens_a_case(
     world: World, changes: dict[str, Any]
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment, **changes))
-    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
     [case] = await list_cases(world)
     assert case.kind == "OUTSIDE_REFUND"
     assert "not counted" in case.note
@@ -225,14 +231,14 @@ def captured_report(capture: Capture) -> Any:
 async def test_a_dashboard_refund_of_an_unknown_capture_is_stored_without_effect(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     result = await send_callback(world, make_report(payment, capture="another shop's"))
     assert (result.is_new, result.payment_id) == (True, None)
     assert await list_cases(world) == []
 
 
 async def test_the_ledger_stays_consistent_with_several_dashboard_refunds(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     for number, amount_minor in enumerate((1, 33333, 70000)):
         await send_callback(world, make_report(payment, amount_minor, reference=f"re_{number}"))
     stored_payment = (await world.read(payment)).payment
@@ -245,7 +251,7 @@ async def test_the_ledger_stays_consistent_with_several_dashboard_refunds(world:
 async def test_a_dashboard_refund_still_counts_after_an_operator_accepts_its_case(
     world: World,
 ) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment))
     [case] = await list_cases(world)
     with pytest.raises(RefusedError):
@@ -253,15 +259,15 @@ async def test_a_dashboard_refund_still_counts_after_an_operator_accepts_its_cas
     await world.perform(ResolveCase(case_id=case.id, resolution="accept", note="by Ann"))
     await send_callback(world, make_report(payment))
     assert await list_cases(world, "OPEN") == []
-    assert (await books(world, payment)).refunded == "500"
+    assert (await read_books(world, payment)).refunded == "500"
 
 
 async def test_a_fraud_warning_opens_a_single_case_and_has_no_other_effect(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     warning = FraudWarning(reference="issfr_1", capture=f"cap-{payment.id}", reason="stolen_card")
     first = await send_callback(world, warning)
     await send_callback(world, warning)
     assert first.payment_id == payment.id
     [case] = await list_cases(world)
     assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer suspects fraud: stolen_card")
-    assert await books(world, payment) == Books("PAID", "0", "0", 0, 0)
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)

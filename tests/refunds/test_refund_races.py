@@ -15,7 +15,15 @@ from payintent.gateways.port import GatewayRefundState, RefundReport
 from payintent.refunds.settle import settle_refund
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.refunds.requests import ask, kept, paid, parse_refund_id, read, read_capture, send
+from tests.refunds.requests import (
+    create_paid,
+    get_refund,
+    parse_refund_id,
+    post_refund,
+    process_refunds,
+    read_capture,
+    read_stored_refunds,
+)
 from tests.support.arrange import payment_of, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_api
@@ -56,18 +64,18 @@ async def test_only_one_of_fifty_concurrent_refunds_of_60_is_accepted_for_a_paym
     apis: list[Api],
 ) -> None:
     api = apis[0]
-    created = await paid(api, currency="USD", amount="100.00")
-    answers = await send_fifty(apis, lambda client: ask(client, created, amount="60.00"))
+    created = await create_paid(api, currency="USD", amount="100.00")
+    answers = await send_fifty(apis, lambda client: post_refund(client, created, amount="60.00"))
     accepted = [answer for answer in answers if answer.status == 201]
     assert Counter(refusal(answer) for answer in answers if answer.status != 201) == {_TOO_MUCH: 49}
     [accepted_refund] = accepted
     assert await read_capture(api, created) == (10000, 0, 6000)
-    await send(api.world)
-    assert (await read(api, accepted_refund.json["id"])).json["status"] == "SUCCEEDED"
+    await process_refunds(api.world)
+    assert (await get_refund(api, accepted_refund.json["id"])).json["status"] == "SUCCEEDED"
     payment = (await api.get(created.json["id"])).json
     assert (payment["status"], payment["refunded_amount"]) == ("PARTIALLY_REFUNDED", "60.00")
     assert [refund.amount_minor for refund in api.world.gateway.refunds] == [6000]
-    [row] = await kept(api.world)
+    [row] = await read_stored_refunds(api.world)
     assert parse_refund_id(accepted_refund) == row["id"]
 
 
@@ -76,14 +84,14 @@ async def test_fifty_concurrent_small_refunds_never_exceed_the_payment(
 ) -> None:
     """Workers settle the refunds concurrently: both lock in the same order."""
     api = apis[0]
-    created = await paid(api, currency="USD", amount="100.00")
+    created = await create_paid(api, currency="USD", amount="100.00")
     requests = asyncio.create_task(
-        send_fifty(apis, lambda client: ask(client, created, amount="3.00"))
+        send_fifty(apis, lambda client: post_refund(client, created, amount="3.00"))
     )
     while not requests.done():
-        await asyncio.gather(send(api.world), send(api.world))
+        await asyncio.gather(process_refunds(api.world), process_refunds(api.world))
         await asyncio.sleep(0)
-    await send(api.world)
+    await process_refunds(api.world)
     outcomes = Counter(
         item.status if item.status == 201 else refusal(item) for item in await requests
     )
@@ -97,12 +105,14 @@ async def test_fifty_concurrent_small_refunds_never_exceed_the_payment(
 async def test_fifty_concurrent_requests_with_the_same_key_create_a_single_refund(
     apis: list[Api],
 ) -> None:
-    created, key = await paid(apis[0]), str(uuid4())
-    answers = await send_fifty(apis, lambda client: ask(client, created, key, amount="1.00"))
+    created, key = await create_paid(apis[0]), str(uuid4())
+    answers = await send_fifty(
+        apis, lambda client: post_refund(client, created, key, amount="1.00")
+    )
     assert {answer.status for answer in answers} == {201}
     assert len({answer.body for answer in answers}) == 1
     assert sum("Idempotency-Replayed" not in answer.headers for answer in answers) == 1
-    assert len(await kept(apis[0].world)) == 1
+    assert len(await read_stored_refunds(apis[0].world)) == 1
     assert await read_capture(apis[0], created) == (159000, 0, 100)
 
 
@@ -141,15 +151,15 @@ async def test_a_refund_waits_for_a_concurrent_refund_and_respects_its_reservati
 ) -> None:
     first_api, second_api = apis
     world = first_api.world
-    created = await paid(first_api)
+    created = await create_paid(first_api)
     async with hold_refund_writes(world):
-        first = asyncio.create_task(ask(first_api, created, amount="1000.00"))
+        first = asyncio.create_task(post_refund(first_api, created, amount="1000.00"))
         await wait_for_blocked_locks(world, "relation", 1, first)
-        second = asyncio.create_task(ask(second_api, created, amount="1000.00"))
+        second = asyncio.create_task(post_refund(second_api, created, amount="1000.00"))
         await wait_for_blocked_locks(world, "transactionid", 1, first, second)
     assert (await first).status == 201
     assert refusal(await second) == _TOO_MUCH
-    assert len(await kept(world)) == 1
+    assert len(await read_stored_refunds(world)) == 1
 
 
 async def test_a_request_with_the_same_key_waits_for_the_first_and_replays_its_response(
@@ -157,24 +167,24 @@ async def test_a_request_with_the_same_key_waits_for_the_first_and_replays_its_r
 ) -> None:
     first_api, second_api = apis
     world, key = first_api.world, str(uuid4())
-    created = await paid(first_api)
+    created = await create_paid(first_api)
     async with hold_refund_writes(world):
-        first = asyncio.create_task(ask(first_api, created, key))
+        first = asyncio.create_task(post_refund(first_api, created, key))
         await wait_for_blocked_locks(world, "relation", 1, first)
-        second = asyncio.create_task(ask(second_api, created, key))
+        second = asyncio.create_task(post_refund(second_api, created, key))
         await wait_for_blocked_locks(world, "transactionid", 1, first, second)
     answers = await first, await second
     assert [answer.status for answer in answers] == [201, 201]
     assert answers[0].body == answers[1].body
     assert answers[1].headers["Idempotency-Replayed"] == "true"
-    assert len(await kept(world)) == 1
+    assert len(await read_stored_refunds(world)) == 1
 
 
 async def test_a_refund_waits_until_an_earlier_refund_is_settled(
     api: Api,
 ) -> None:
-    created = await paid(api)
-    first = parse_refund_id(await ask(api, created, amount="90.00"))
+    created = await create_paid(api)
+    first = parse_refund_id(await post_refund(api, created, amount="90.00"))
     world = api.world
     declined = RefundReport(state=GatewayRefundState.DECLINED)
     settles = [
@@ -182,13 +192,15 @@ async def test_a_refund_waits_until_an_earlier_refund_is_settled(
         lambda tx: settle_refund(tx, parse_refund_id(second), DONE),
     ]
     async with hold_transaction(world, settles[0]) as settling:
-        request = asyncio.create_task(ask(api, created, amount="1590.00"))  # more than remains
+        request = asyncio.create_task(
+            post_refund(api, created, amount="1590.00")
+        )  # more than remains
         await wait_for_blocked_locks(world, "transactionid", 1, request)
         await settling.commit()
         second = await request
     assert second.status == 201
     async with hold_transaction(world, settles[1]) as settling:
-        request = asyncio.create_task(ask(api, created))
+        request = asyncio.create_task(post_refund(api, created))
         await wait_for_blocked_locks(world, "transactionid", 1, request)
         await settling.commit()
         assert refusal(await request) == (409, "INVALID_PAYMENT_STATE")
@@ -197,7 +209,7 @@ async def test_a_refund_waits_until_an_earlier_refund_is_settled(
 
 async def test_a_request_that_exceeds_the_lock_timeout_gets_a_retry_after(api: Api) -> None:
     """The lock timeout is short, and the key stays free."""
-    created, key = await paid(api), str(uuid4())
+    created, key = await create_paid(api), str(uuid4())
     payment = await payment_of(api, created)
     holder = await api.world.open_connection()
     async with (
@@ -205,9 +217,9 @@ async def test_a_request_that_exceeds_the_lock_timeout_gets_a_retry_after(api: A
         serving_second_api(api.world, database_lock_timeout_ms=100) as impatient_api,
     ):
         await holder.execute("SELECT 1 FROM payment WHERE id = $1 FOR UPDATE", payment.id)
-        answer = await ask(impatient_api, created, key)
+        answer = await post_refund(impatient_api, created, key)
     await holder.close()
     assert refusal(answer) == (409, "CONFLICT")
     assert answer.headers["Retry-After"] == "1"
-    retry = await ask(api, created, key)
+    retry = await post_refund(api, created, key)
     assert (retry.status, retry.headers.get("Idempotency-Replayed")) == (201, None)

@@ -15,17 +15,17 @@ from payintent.payments.model import Payment
 from payintent.refunds.model import Refund, RefundStatus
 from payintent.refunds.operations import ResendRefund
 from payintent.refunds.send import HAND_OVER_AFTER_S
-from tests.refunds.refund_gateway import GONE, SILENT, RefundGateway, set_capabilities
+from tests.refunds.refund_gateway import NOT_CONTACTED, TIMED_OUT, RefundGateway, set_capabilities
 from tests.refunds.refunding import (
     ABSENT,
     DONE,
     PENDING,
-    asked,
-    hear,
-    kept,
-    paid,
+    create_paid_payment,
+    process_due_refunds,
+    read_refund,
+    request_refund,
     seconds_until_due,
-    work,
+    send_refund_callback,
 )
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import FakeGateway
@@ -43,17 +43,17 @@ async def handed_over(world: World) -> tuple[Payment, Refund]:
     """A refund that was handed over, because its gateway did not respond for a week."""
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
-    payment = await paid(world)
-    world.gateway.answer_refund = world.gateway.answer_inquire_refund = SILENT
-    refund = await asked(world, payment)
-    await work(world)
+    payment = await create_paid_payment(world)
+    world.gateway.answer_refund = world.gateway.answer_inquire_refund = TIMED_OUT
+    refund = await request_refund(world, payment)
+    await process_due_refunds(world)
     await wait_for_handover(world, refund)
     return payment, refund
 
 
 async def wait_for_handover(world: World, refund: Refund, weeks: int = 1) -> None:
     await world.move_clock(weeks * (HAND_OVER_AFTER_S + 60))
-    await work(world)
+    await process_due_refunds(world)
     assert await seconds_until_due(world, refund) is None
 
 
@@ -90,16 +90,16 @@ async def test_two_people_can_resend_a_refund_that_the_gateway_does_not_know(
     world.gateway.answer_inquire_refund = ABSENT
     world.gateway.answer_refund = DONE
     approval_id = await propose(world, refund)
-    assert await work(world) == 0
+    assert await process_due_refunds(world) == 0
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(Approve(approval_id=approval_id), ADA)
     approval = await world.service.run_operation(ShowApproval(approval_id=approval_id), ALAN)
     assert "is retried" in approval.changes[0]
     await world.service.run_operation(Approve(approval_id=approval_id), ALAN)
     assert len(world.gateway.refunds) == 1
-    await work(world)
+    await process_due_refunds(world)
     await world.move_clock(HAND_OVER_AFTER_S + 120)
-    await work(world)
+    await process_due_refunds(world)
     assert [item.refund_id for item in world.gateway.refunds] == [refund.id] * 2
     assert await world.status(payment) == "REFUNDED"
     assert await read_case(world) == ("OPEN", "resent by Ada: the gateway is back")
@@ -111,7 +111,7 @@ async def test_a_refund_that_the_gateway_has_executed_is_not_sent_again(
     payment, refund = handed_over
     world.gateway.answer_inquire_refund = DONE
     await resend_with_approval(world, refund)
-    await work(world)
+    await process_due_refunds(world)
     assert len(world.gateway.refunds) == 1
     assert await world.status(payment) == "REFUNDED"
 
@@ -121,7 +121,7 @@ async def test_a_resent_refund_without_a_response_reopens_its_case_after_another
 ) -> None:
     _, refund = handed_over
     await resend_with_approval(world, refund)
-    await work(world)
+    await process_due_refunds(world)
     await world.rows(
         "UPDATE money_case SET status = 'DISMISSED', closed_at = clock(), closed_by = 'Ada'"
     )
@@ -149,27 +149,27 @@ async def test_a_refund_that_never_reached_a_non_idempotent_gateway_can_be_resen
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     set_capabilities(world, refund_is_idempotent=False)
-    payment = await paid(world)
-    world.gateway.answer_refund = GONE
-    refund = await asked(world, payment)
-    await work(world)
+    payment = await create_paid_payment(world)
+    world.gateway.answer_refund = NOT_CONTACTED
+    refund = await request_refund(world, payment)
+    await process_due_refunds(world)
     await wait_for_handover(world, refund)
     world.gateway.answer_refund = DONE
     await resend_with_approval(world, refund)
-    await work(world)
+    await process_due_refunds(world)
     assert await world.status(payment) == "REFUNDED"
 
 
 async def test_only_a_refund_that_was_handed_over_can_be_resent(world: World) -> None:
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     world.gateway.answer_refund = PENDING
-    refund = await asked(world, payment)
+    refund = await request_refund(world, payment)
     for step in ("queued", "sent"):
         assert await submit_refused(world, refund) == (
             *(ErrorCode.CONFLICT, f"the refund was not handed over to an operator: it is {step}"),
         )
-        await work(world)
-    await hear(world, refund.id, DONE)
+        await process_due_refunds(world)
+    await send_refund_callback(world, refund.id, DONE)
     code, message = await submit_refused(world, refund)
     assert (code, message.split()[-1]) == (ErrorCode.CONFLICT, "SUCCEEDED")
 
@@ -179,10 +179,10 @@ async def test_approval_of_a_resend_is_refused_if_the_refund_has_ended(
 ) -> None:
     _, refund = handed_over
     approval_id = await propose(world, refund)
-    await hear(world, refund.id, DONE)
+    await send_refund_callback(world, refund.id, DONE)
     with pytest.raises(RefusedError, match="it is SUCCEEDED"):
         await world.service.run_operation(Approve(approval_id=approval_id), ALAN)
-    assert (await kept(world, refund)).status is RefundStatus.SUCCEEDED
+    assert (await read_refund(world, refund)).status is RefundStatus.SUCCEEDED
 
 
 async def test_a_refund_of_disputed_money_cannot_be_resent(

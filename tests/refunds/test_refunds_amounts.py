@@ -13,7 +13,15 @@ from payintent.gateways.port import (
 )
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.refunds.requests import ask, ask_raw, kept, paid, read, read_capture, send
+from tests.refunds.requests import (
+    create_paid,
+    get_refund,
+    post_raw_refund,
+    post_refund,
+    process_refunds,
+    read_capture,
+    read_stored_refunds,
+)
 from tests.support.arrange import payment_of, refusal, select
 from tests.support.contracts import PAYER, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway
@@ -72,29 +80,29 @@ _SPELLINGS: dict[str, tuple[int, str]] = {
 
 
 async def test_invalid_and_excessive_amounts_are_refused(api: Api) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     for spelling, expected in _SPELLINGS.items():
-        answer = await ask_raw(api, created, f'{{"amount":{spelling}}}')
+        answer = await post_raw_refund(api, created, f'{{"amount":{spelling}}}')
         assert refusal(answer) == expected, spelling[:40]
-    assert await kept(api.world) == []
+    assert await read_stored_refunds(api.world) == []
 
 
 @pytest.mark.parametrize("spelling", ["1590", "1590.0", "1590.00", "0.01", "1.5"])
 async def test_an_amount_is_returned_exactly_as_sent(api: Api, spelling: str) -> None:
-    refund = await ask(api, await paid(api), amount=spelling)
+    refund = await post_refund(api, await create_paid(api), amount=spelling)
     assert (refund.status, refund.json["amount"]) == (201, spelling)
-    assert (await read(api, refund.json["id"])).json["amount"] == spelling
+    assert (await get_refund(api, refund.json["id"])).json["amount"] == spelling
 
 
 async def test_the_refusal_of_an_excessive_amount_names_the_remainder(api: Api) -> None:
-    created = await paid(api)
-    await ask(api, created, amount="1500.00")  # reserved amounts count as refunded
-    answer = await ask(api, created, amount="90.01")
+    created = await create_paid(api)
+    await post_refund(api, created, amount="1500.00")  # reserved amounts count as refunded
+    answer = await post_refund(api, created, amount="90.01")
     assert refusal(answer) == _TOO_MUCH
     assert "90.00 THB" in answer.json["message"]
-    assert (await ask(api, created, amount="90.00")).status == 201
+    assert (await post_refund(api, created, amount="90.00")).status == 201
     for body in ({}, {"amount": "0.01"}):
-        answer = await ask(api, created, **body)
+        answer = await post_refund(api, created, **body)
         assert refusal(answer) == _TOO_MUCH
         assert "refundable remainder of 0 THB" in answer.json["message"]
 
@@ -109,10 +117,10 @@ async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_r
     api: Api,
 ) -> None:
     await _set_exclusive_fee(api)
-    created = await paid(api, currency="USD", amount="100.00")
+    created = await create_paid(api, currency="USD", amount="100.00")
     for amount in ("33.33", "33.33", "33.34"):
-        assert (await ask(api, created, amount=amount)).status == 201
-    await send(api.world)
+        assert (await post_refund(api, created, amount=amount)).status == 201
+    await process_refunds(api.world)
     # The buyer paid 103.00: twice 34.3299, rounded down, and the remainder.
     assert [refund.amount_minor for refund in api.world.gateway.refunds] == [3432, 3432, 3436]
     payment = (await api.get(created.json["id"])).json
@@ -125,11 +133,11 @@ async def test_partial_refunds_of_any_size_add_up_to_the_captured_amount(
 ) -> None:
     await _set_exclusive_fee(api, "0.0777")
     for parts in (["0.01"] * 3, ["9.98"], ["3.33", "3.33"], []):
-        created = await paid(api, currency="USD", amount="9.99")
+        created = await create_paid(api, currency="USD", amount="9.99")
         for part in parts:
-            assert (await ask(api, created, amount=part)).status == 201
-        assert (await ask(api, created)).status == 201
-        await send(api.world)
+            assert (await post_refund(api, created, amount=part)).status == 201
+        assert (await post_refund(api, created)).status == 201
+        await process_refunds(api.world)
         assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
         captured, refunded, reserved = await read_capture(api, created)
         assert (captured, refunded, reserved) == (1077, 1077, 0)
@@ -138,34 +146,38 @@ async def test_partial_refunds_of_any_size_add_up_to_the_captured_amount(
 async def test_money_released_by_failed_partial_refunds_can_be_refunded_exactly(api: Api) -> None:
     """Failed refunds release less than their share if they were rounded down."""
     await _set_exclusive_fee(api)
-    created = await paid(api, currency="USD", amount="10.00")
+    created = await create_paid(api, currency="USD", amount="10.00")
     for _ in range(20):
-        assert (await ask(api, created, amount="0.33")).status == 201  # 0.3399 is rounded to 0.33
-    assert (await ask(api, created)).status == 201  # 3.40, and all amounts that were rounded off
-    last_refund = (await kept(api.world))[-1]
+        assert (
+            await post_refund(api, created, amount="0.33")
+        ).status == 201  # 0.3399 is rounded to 0.33
+    assert (
+        await post_refund(api, created)
+    ).status == 201  # 3.40, and all amounts that were rounded off
+    last_refund = (await read_stored_refunds(api.world))[-1]
     assert last_refund["amount_minor"] == 1030 - 20 * 33
     gateway = api.world.gateway
     gateway.answer_refund = RefundReport(state=GatewayRefundState.DECLINED)
     await api.world.rows("UPDATE refund SET next_at = NULL WHERE id = $1", last_refund["id"])
-    await send(api.world)
+    await process_refunds(api.world)
     gateway.answer_refund = RefundReport(state=GatewayRefundState.DONE)
     assert await read_capture(api, created) == (1030, 0, last_refund["amount_minor"])
-    assert (await ask(api, created, amount="6.59")).status == 201
-    assert (await ask(api, created)).status == 201
+    assert (await post_refund(api, created, amount="6.59")).status == 201
+    assert (await post_refund(api, created)).status == 201
     await api.world.rows("UPDATE refund SET next_at = clock() WHERE status = 'PENDING'")
-    await send(api.world)
+    await process_refunds(api.world)
     assert (await api.get(created.json["id"])).json["status"] == "REFUNDED"
     assert await read_capture(api, created) == (1030, 1030, 0)
 
 
 async def test_a_refund_in_yen_has_no_decimals(api: Api) -> None:
-    created = await paid(api, currency="JPY", amount="1001")
+    created = await create_paid(api, currency="JPY", amount="1001")
     for spelling in ("0.5", "500.0"):
-        assert refusal(await ask(api, created, amount=spelling)) == _REFUSED
-    assert (await ask(api, created, amount="500")).status == 201
-    remainder = await ask(api, created)
+        assert refusal(await post_refund(api, created, amount=spelling)) == _REFUSED
+    assert (await post_refund(api, created, amount="500")).status == 201
+    remainder = await post_refund(api, created)
     assert remainder.json["amount"] == "501"
-    await send(api.world)
+    await process_refunds(api.world)
     assert [refund.amount_minor for refund in api.world.gateway.refunds] == [500, 501]
     assert (await api.get(created.json["id"])).json["refunded_amount"] == "1001"
 
@@ -178,29 +190,29 @@ def _set_capabilities(monkeypatch: pytest.MonkeyPatch, gateway: FakeGateway, **f
 async def test_a_refund_that_the_gateway_does_not_support_is_unprocessable(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     _set_capabilities(monkeypatch, gateway, decimals=None, refunds=RefundSupport.NONE)
-    assert refusal(await ask(api, created)) == _UNPROCESSABLE
+    assert refusal(await post_refund(api, created)) == _UNPROCESSABLE
     _set_capabilities(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
-    assert refusal(await ask(api, created, amount="90.00")) == _UNPROCESSABLE
+    assert refusal(await post_refund(api, created, amount="90.00")) == _UNPROCESSABLE
     _set_capabilities(monkeypatch, gateway, decimals={"THB": 0})
-    assert refusal(await ask(api, created, amount="90.50")) == _UNPROCESSABLE
-    assert (await ask(api, created, amount="90.00")).status == 201
+    assert refusal(await post_refund(api, created, amount="90.50")) == _UNPROCESSABLE
+    assert (await post_refund(api, created, amount="90.00")).status == 201
     _set_capabilities(monkeypatch, gateway, decimals=None, refunds=RefundSupport.FULL_ONLY)
-    assert refusal(await ask(api, created)) == _UNPROCESSABLE  # not the full amount
-    assert len(await kept(api.world)) == 1
+    assert refusal(await post_refund(api, created)) == _UNPROCESSABLE  # not the full amount
+    assert len(await read_stored_refunds(api.world)) == 1
 
 
 async def test_refunds_are_unavailable_if_the_provider_is_no_longer_installed(
     api: Api, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    created = await paid(api)
+    created = await create_paid(api)
     monkeypatch.setattr(api.world.service.accounts, "gateways", {})
-    assert refusal(await ask(api, created)) == (503, "REFUND_PROVIDER_UNAVAILABLE")
+    assert refusal(await post_refund(api, created)) == (503, "REFUND_PROVIDER_UNAVAILABLE")
 
 
 async def test_a_gateway_payment_cannot_be_refunded_to_an_address(api: Api) -> None:
-    answer = await ask(api, await paid(api), destination=PAYER)
+    answer = await post_refund(api, await create_paid(api), destination=PAYER)
     assert refusal(answer) == _UNPROCESSABLE
     assert answer.json["message"].startswith("destination: ")
 
@@ -235,13 +247,13 @@ class TestInTokens:
         self, api: Api
     ) -> None:
         created = await self._paid(api)
-        part = await ask(api, created, amount="8.50")
+        part = await post_refund(api, created, amount="8.50")
         assert (part.json["amount"], part.json["currency"]) == ("8.50", "USD")
-        remainder = await ask(api, created)
+        remainder = await post_refund(api, created)
         assert remainder.json["amount"] == "17.00"
         captured, _, reserved = await read_capture(api, created)
         assert captured == reserved
-        [first, second] = await kept(api.world)
+        [first, second] = await read_stored_refunds(api.world)
         assert (first["amount_minor"], second["amount_minor"]) == (
             captured // 3,
             captured - captured // 3,
@@ -251,13 +263,16 @@ class TestInTokens:
         self, api: Api
     ) -> None:
         created = await self._paid(api)
-        to_payer = await ask(api, created, amount="1.00")
+        to_payer = await post_refund(api, created, amount="1.00")
         assert to_payer.json["destination"] == PAYER
         address = "0xfB6916095ca1df60bB79Ce92cE3Ea74c37c5d359"  # with an EIP-55 checksum
-        to_address = await ask(api, created, amount="1.00", destination=address)
+        to_address = await post_refund(api, created, amount="1.00", destination=address)
         assert (to_address.status, to_address.json["status"]) == (201, "PENDING")
         assert to_address.json["destination"] == address.lower()
-        assert [row["step"] for row in await kept(api.world)] == ["queued", "approval"]
+        assert [row["step"] for row in await read_stored_refunds(api.world)] == [
+            "queued",
+            "approval",
+        ]
 
     @pytest.mark.parametrize(
         "destination",
@@ -275,6 +290,6 @@ class TestInTokens:
     )
     async def test_an_invalid_address_is_refused(self, api: Api, destination: str) -> None:
         created = await self._paid(api)
-        answer = await ask(api, created, destination=destination)
+        answer = await post_refund(api, created, destination=destination)
         assert refusal(answer) == (400, "BAD_REQUEST")
-        assert await kept(api.world) == []
+        assert await read_stored_refunds(api.world) == []

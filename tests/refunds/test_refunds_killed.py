@@ -21,7 +21,7 @@ from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.e2e.drill import variables_of
-from tests.refunds.requests import ask, read, read_capture
+from tests.refunds.requests import get_refund, post_refund, read_capture
 from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support import processes
 from tests.support.arrange import payment_of, select
@@ -168,7 +168,7 @@ async def test_a_refund_is_paid_once_if_its_worker_is_killed_before_the_response
 ) -> None:
     settings, world = api.world.service.settings, api.world
     created = await pay_by_card(api, simulator_proxy)
-    refund = await ask(api, created, amount="90.00")
+    refund = await post_refund(api, created, amount="90.00")
     simulator_proxy.is_withholding = True
 
     async def is_response_withheld() -> bool:
@@ -186,12 +186,12 @@ async def test_a_refund_is_paid_once_if_its_worker_is_killed_before_the_response
     await world.move_clock(_LEASE_S)
 
     async def is_settled() -> bool:
-        return (await read(api, refund.json["id"])).json["status"] != "PENDING"
+        return (await get_refund(api, refund.json["id"])).json["status"] != "PENDING"
 
     with running_worker(settings, tmp_path, "second") as second:
         await wait_until(is_settled, second)
     assert simulator_proxy.methods == ["POST", "GET"]
-    assert (await read(api, refund.json["id"])).json["status"] == "SUCCEEDED"
+    assert (await get_refund(api, refund.json["id"])).json["status"] == "SUCCEEDED"
     payment = (await api.get(created.json["id"])).json
     assert (payment["status"], payment["refunded_amount"]) == ("PARTIALLY_REFUNDED", "90.00")
     assert await read_capture(api, created) == (159000, 9000, 0)

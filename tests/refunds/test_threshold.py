@@ -13,7 +13,12 @@ from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund
 from payintent.refunds.operations import RefundPayment
-from tests.refunds.refunding import asked, auto_refund, paid, work
+from tests.refunds.refunding import (
+    create_paid_payment,
+    process_due_refunds,
+    request_refund,
+    set_auto_refund,
+)
 from tests.support.fakes import captured
 from tests.support.stage import ADA, ALAN
 from tests.support.world import World
@@ -29,7 +34,7 @@ async def set_threshold(world: World, above: str | None, currency: str = "THB") 
 
 async def request_step(world: World, payment: Payment, amount: str) -> str:
     """Request a refund as the merchant; return its step."""
-    return (await asked(world, payment, amount)).step.value
+    return (await request_refund(world, payment, amount)).step.value
 
 
 async def read_steps(world: World) -> list[str]:
@@ -38,20 +43,20 @@ async def read_steps(world: World) -> list[str]:
 
 
 async def test_a_refund_needs_no_approval_without_a_threshold(world: World) -> None:
-    assert await request_step(world, await paid(world), "1590.00") == "queued"
+    assert await request_step(world, await create_paid_payment(world), "1590.00") == "queued"
 
 
 async def test_a_refund_above_the_threshold_needs_the_approval_of_an_operator(
     world: World,
 ) -> None:
     await set_threshold(world, "100")
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     assert await request_step(world, payment, "100.01") == "approval"
-    assert await work(world) == 0, "the refund is not sent before its approval"
+    assert await process_due_refunds(world) == 0, "the refund is not sent before its approval"
     [row] = await world.rows("SELECT id, status FROM refund")
     assert row["status"] == "PENDING"
     await world.service.run_operation(ApproveRefund(refund_id=format_refund_id(row["id"])), ALAN)
-    assert await work(world) == 1
+    assert await process_due_refunds(world) == 1
 
 
 def format_refund_id(refund_id: UUID) -> str:
@@ -60,11 +65,11 @@ def format_refund_id(refund_id: UUID) -> str:
 
 async def test_the_threshold_applies_to_the_daily_total(world: World) -> None:
     await set_threshold(world, "100")
-    payments = [await paid(world) for _ in range(2)]
+    payments = [await create_paid_payment(world) for _ in range(2)]
     for payment in payments:
         assert await request_step(world, payment, "50.00") == "queued"
     assert await request_step(world, payments[0], "0.01") == "approval"
-    await work(world)  # completed refunds count like queued refunds
+    await process_due_refunds(world)  # completed refunds count like queued refunds
     assert await request_step(world, payments[1], "0.01") == "approval"
     await world.move_clock(_DAY_S + 1)
     assert await request_step(world, payments[1], "100.00") == "queued"
@@ -74,7 +79,7 @@ async def test_approved_and_failed_refunds_do_not_count_towards_the_daily_total(
     world: World,
 ) -> None:
     await set_threshold(world, "100")
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     await request_step(world, payment, "500.00")
     [row] = await world.rows("SELECT id FROM refund")
     await world.service.run_operation(ApproveRefund(refund_id=format_refund_id(row["id"])), ALAN)
@@ -88,7 +93,7 @@ async def test_approved_and_failed_refunds_do_not_count_towards_the_daily_total(
 
 async def test_concurrent_refunds_cannot_exceed_the_threshold_together(world: World) -> None:
     await set_threshold(world, "100")
-    payments = [await paid(world) for _ in range(6)]
+    payments = [await create_paid_payment(world) for _ in range(6)]
     await asyncio.gather(*[request_step(world, payment, "40.00") for payment in payments])
     assert sorted(await read_steps(world)) == ["approval"] * 4 + ["queued"] * 2
 
@@ -98,19 +103,19 @@ async def test_a_threshold_applies_only_to_its_currency_and_merchant(world: Worl
     await world.rows(
         "INSERT INTO merchant (name, refund_approval_above) VALUES ('Other', '{\"THB\": \"0\"}')"
     )
-    assert await request_step(world, await paid(world), "1590.00") == "queued"
+    assert await request_step(world, await create_paid_payment(world), "1590.00") == "queued"
 
 
 async def test_every_refund_needs_approval_if_the_threshold_is_zero(world: World) -> None:
     await set_threshold(world, "0")
-    assert await request_step(world, await paid(world), "0.01") == "approval"
+    assert await request_step(world, await create_paid_payment(world), "0.01") == "approval"
 
 
 async def test_a_refund_by_an_operator_above_the_threshold_needs_a_second_operator(
     world: World,
 ) -> None:
     await set_threshold(world, "100")
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     operation = RefundPayment(payment_id=ids.format_id(ids.PAYMENT, payment.id), amount="200.00")
     view = await world.service.run_operation(operation, ADA)
     assert (view.step, view.requested_by) == ("approval", "Ada")
@@ -121,9 +126,9 @@ async def test_a_refund_by_an_operator_above_the_threshold_needs_a_second_operat
 
 
 async def test_an_automatic_refund_above_the_threshold_needs_approval(world: World) -> None:
-    await auto_refund(world, on=True)
+    await set_auto_refund(world, on=True)
     await set_threshold(world, "10")
-    payment = await paid(world)
+    payment = await create_paid_payment(world)
     [row] = await world.rows("SELECT session_id FROM capture")
     await world.report(payment, row["session_id"], captured(159_000, reference="again"))
     assert await read_steps(world) == ["approval"]

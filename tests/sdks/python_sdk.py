@@ -19,7 +19,7 @@ PYTHON = str(CLIENTS / "bin" / "python")
 
 
 @cache
-def installed(project: Path = PROJECT) -> Path:
+def unpack_package(project: Path = PROJECT) -> Path:
     """Build and unpack a wheel once per process; return the folder to import from."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
     subprocess.run(
@@ -34,9 +34,10 @@ def installed(project: Path = PROJECT) -> Path:
 
 def run_program(name: str, *arguments: str, text: str | None = None, **environment: str) -> str:
     """Run a program in this folder with the installed SDK; return its output."""
+    path = {"PYTHONPATH": str(unpack_package())}
     result = subprocess.run(
         [PYTHON, str(HERE / name), *arguments],
-        env=os.environ | {"PYTHONPATH": str(installed()), "PYTHONWARNINGS": "error"} | environment,
+        env=os.environ | path | {"PYTHONWARNINGS": "error"} | environment,
         cwd="/", input=text, capture_output=True, text=True, timeout=120, check=False,
     )  # fmt: skip
     assert result.returncode == 0, result.stdout + result.stderr

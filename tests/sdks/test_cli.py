@@ -22,7 +22,7 @@ from standardwebhooks import Webhook
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants.access_operations import IssueApiKey
 from tests.sandbox.shop.running import SECRET
-from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, installed
+from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, unpack_package
 from tests.sdks.scripted import refusal, scripted
 from tests.support.authority import Authority
 from tests.support.world import Api
@@ -68,7 +68,7 @@ def home(tmp_path: Path) -> Path:
 
 def environment(home: Path, **overrides: str) -> dict[str, str]:
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
-    path = f"{home / 'extra'}:{installed(CLI_PROJECT)}:{installed()}"
+    path = f"{home / 'extra'}:{unpack_package(CLI_PROJECT)}:{unpack_package()}"
     variables = {"PYTHONPATH": path, "HOME": str(home), "PYTHONUNBUFFERED": "1"}
     for name in ("XDG_CONFIG_HOME", "XDG_STATE_HOME"):
         inherited.pop(name, None)

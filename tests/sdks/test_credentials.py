@@ -13,7 +13,7 @@ import pytest
 from aiohttp import web
 
 from tests.sdks import python_sdk, typescript_sdk
-from tests.sdks.python_sdk import CLI_PROJECT, MCP_PROJECT, PYTHON, installed
+from tests.sdks.python_sdk import CLI_PROJECT, MCP_PROJECT, PYTHON, unpack_package
 from tests.sdks.scripted import PAYMENT
 from tests.sdks.signed import NOW, SECRET, webhook
 from tools.openapi.install import MCP
@@ -135,7 +135,9 @@ async def test_errors_never_contain_the_key_even_if_the_response_does(
 
 def _list_tools(key_file: Path, base: str) -> Iterator[tuple[list[str], dict[str, str]]]:
     """Yield the commands of both tools with their environment."""
-    path = os.pathsep.join(map(str, (installed(CLI_PROJECT), installed(MCP_PROJECT), installed())))
+    path = os.pathsep.join(
+        map(str, (unpack_package(CLI_PROJECT), unpack_package(MCP_PROJECT), unpack_package()))
+    )
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     variables = {
         "PYTHONPATH": path,

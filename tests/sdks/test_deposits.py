@@ -167,7 +167,7 @@ async def test_the_readmes_example_runs_as_printed(
         (tmp_path / "example.py").write_text(program)
         run = partial(python_sdk.run_program, str(tmp_path / "example.py"), *arguments)
     else:
-        (typescript_sdk.installed() / "example.mts").write_text(program)
+        (typescript_sdk.install_sdk() / "example.mts").write_text(program)
         run = partial(typescript_sdk.run_program, "example.mts", *arguments)
     address = to_checksum_address(bytes.fromhex(deposits.address(session)[2:]))
     assert (await asyncio.to_thread(run)).endswith(f"to {address}\n")

@@ -42,7 +42,10 @@ def _run_pytest(folder: Path, *arguments: str, **environment: str) -> tuple[int,
         if not name.startswith(("PYTEST", "PAYINTENT", "COV"))
     }
     [httpx] = CLIENTS.glob("lib/python*/site-packages")
-    variables = {"PYTHONPATH": f"{python_sdk.installed()}:{httpx}", "PYTHONDONTWRITEBYTECODE": "1"}
+    variables = {
+        "PYTHONPATH": f"{python_sdk.unpack_package()}:{httpx}",
+        "PYTHONDONTWRITEBYTECODE": "1",
+    }
     result = subprocess.run(
         [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", *_NO_PLUGINS, *arguments],
         cwd=folder, env=inherited | variables | environment, capture_output=True, text=True,
@@ -94,7 +97,7 @@ def test_fixtures_refuse_a_live_key_and_report_missing_settings(
 
 
 async def test_the_node_example_runs_as_printed(side: Side) -> None:
-    (typescript_sdk.installed() / "shop.mts").write_text(read_example(TYPESCRIPT, "typescript"))
+    (typescript_sdk.install_sdk() / "shop.mts").write_text(read_example(TYPESCRIPT, "typescript"))
     printed = await asyncio.to_thread(typescript_sdk.run_program, "shop.mts", **side)
     assert "pass 3" in printed, printed
 
@@ -104,7 +107,7 @@ def test_the_typescript_helpers_refuse_a_live_key() -> None:
     command = (npm()[0], "--input-type=module", "--eval", program)
     for key, message in (("sk_live_x", "is not a test key"), ("", "set PAYINTENT_API_KEY")):
         with pytest.raises(AssertionError, match=message):
-            typescript_sdk.run(*command, folder=typescript_sdk.installed(), PAYINTENT_API_KEY=key)
+            typescript_sdk.run(*command, folder=typescript_sdk.install_sdk(), PAYINTENT_API_KEY=key)
 
 
 def _run_receiver(run_program: Any, name: str) -> dict[str, Any]:

@@ -11,15 +11,15 @@ from contextlib import contextmanager
 import aiohttp
 import pytest
 
-from tests.refunds.requests import paid
-from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, installed, run_program
+from tests.refunds.requests import create_paid
+from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, run_program, unpack_package
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
 
 def run_scenario(scenario: str, api: Api) -> list[bool | str]:
-    path = f"{installed()}{os.pathsep}{installed(CLI_PROJECT)}"
+    path = f"{unpack_package()}{os.pathsep}{unpack_package(CLI_PROJECT)}"
     printed = run_program(
         "use_forks.py",
         scenario,
@@ -53,7 +53,7 @@ def test_the_first_request_does_not_import_modules() -> None:
 
 async def test_the_feed_reader_of_the_cli_can_be_forked(api: Api) -> None:
     for _ in range(4):
-        await paid(api)
+        await create_paid(api)
     results = await asyncio.to_thread(run_scenario, "feed", api)
     assert results == [True] * 100
 
@@ -64,7 +64,7 @@ def gunicorn(api: Api) -> Iterator[str]:
     listener = socket.create_server(("127.0.0.1", 0), backlog=200)
     options = ("--preload", "--workers", "4", "--no-control-socket")
     bind = ("--bind", f"fd://{listener.fileno()}")
-    path = {"PYTHONPATH": f"{installed()}{os.pathsep}{HERE}"}
+    path = {"PYTHONPATH": f"{unpack_package()}{os.pathsep}{HERE}"}
     shop = {"SHOP_KEY": api.world.api_key, "SHOP_BASE": api.base}
     process = subprocess.Popen(
         [PYTHON, "-m", "gunicorn", *options, *bind, "shop_preloaded:app"],

@@ -17,7 +17,7 @@ from payintent.runtime.settings import Settings
 from tests.sandbox.shop.running import SECRET, running_shop
 from tests.sdks.broken_money import MONEY_FAULTS, Side
 from tests.sdks.broken_shop import ALL_FAULTS, FAULTS, KEY, broken_shop
-from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, installed
+from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, unpack_package
 from tests.sdks.scripted import refusal, scripted
 from tests.support.workers import working
 from tests.support.world import Api
@@ -34,7 +34,7 @@ async def run(
     *arguments: str, secret: str = "", text: str = "", **environment: str
 ) -> tuple[int, str, str]:
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
-    path = {"PYTHONPATH": f"{installed(CLI_PROJECT)}:{installed()}"}
+    path = {"PYTHONPATH": f"{unpack_package(CLI_PROJECT)}:{unpack_package()}"}
     # TLS is not used, and reading all certificate authorities for each client would be slow.
     variables = {"PAYINTENT_WEBHOOK_SECRET": secret, "SSL_CERT_DIR": str(HERE)}
     process = await asyncio.create_subprocess_exec(

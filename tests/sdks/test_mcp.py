@@ -13,7 +13,7 @@ import pytest
 from payintent.merchants.access_operations import IssueApiKey
 from tests.clients.conftest import uses
 from tests.clients.uses import check_what_was_done
-from tests.sdks.python_sdk import HERE, MCP_PROJECT, installed
+from tests.sdks.python_sdk import HERE, MCP_PROJECT, unpack_package
 from tests.support.world import Api
 from tools.openapi.install import MCP
 
@@ -31,7 +31,7 @@ def run(
     *command: str, python: str = PYTHON, **environment: str
 ) -> subprocess.CompletedProcess[str]:
     """Run Python with the server and the SDK from their wheels."""
-    path = f"{installed(MCP_PROJECT)}:{installed()}"
+    path = f"{unpack_package(MCP_PROJECT)}:{unpack_package()}"
     inherited = {name: value for name, value in os.environ.items() if "PAYINTENT" not in name}
     return subprocess.run(
         [python, *command],

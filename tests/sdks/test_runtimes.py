@@ -13,7 +13,7 @@ import pytest
 from tests.sdks.python_sdk import HERE
 from tests.sdks.scripted import GOOD, scripted
 from tests.sdks.signed import webhook, webhook_cases
-from tests.sdks.typescript_sdk import installed, run
+from tests.sdks.typescript_sdk import install_sdk, run
 from tests.support.patience import PATIENCE_S
 from tests.support.world import Api, free_port
 from tools.openapi.install import FOLDER
@@ -48,11 +48,11 @@ def _binary(package: str, name: str) -> str:
 
 def build_bundle(conditions: str, folder: Path, program: str = "worker.mjs") -> Path:
     """Bundle a program with these export conditions."""
-    (installed() / program).write_text((HERE / program).read_text())
+    (install_sdk() / program).write_text((HERE / program).read_text())
     bundle = folder / "worker.js"
     options = ("--bundle", "--format=esm", "--platform=neutral", f"--outfile={bundle}")
     esbuild = _binary("@esbuild/*", "esbuild")
-    run(esbuild, program, *options, f"--conditions={conditions}", folder=installed())
+    run(esbuild, program, *options, f"--conditions={conditions}", folder=install_sdk())
     return bundle
 
 
@@ -86,7 +86,7 @@ def test_a_bundle_for_the_buyers_device_contains_the_stub(conditions: str, tmp_p
 
 
 def test_only_the_testing_module_needs_node() -> None:
-    folder = installed() / "node_modules/payintent-sdk/dist"
+    folder = install_sdk() / "node_modules/payintent-sdk/dist"
     files = [file for file in folder.glob("*.js") if file.name != "testing.js"]
     assert len(files) > 5
     for file in files:

@@ -15,7 +15,7 @@ from tests.sdks.contract import list_object_schemas, list_operations, resolve
 from tests.sdks.python_sdk import HERE
 from tests.sdks.scripted import check_retries
 from tests.sdks.signed import webhook, webhook_cases
-from tests.sdks.typescript_sdk import compile_programs, installed, run, run_program
+from tests.sdks.typescript_sdk import compile_programs, install_sdk, run, run_program
 from tests.support.world import Api
 from tools.openapi.pack_typescript import PROJECT
 
@@ -123,7 +123,7 @@ def test_every_operation_has_a_method_and_the_readme_lists_every_method() -> Non
 
 async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
     quickstart, receiver, _, _ = re.findall(r"```typescript\n(.*?)```", _README, re.DOTALL)
-    (installed() / "quickstart.mts").write_text(quickstart)
+    (install_sdk() / "quickstart.mts").write_text(quickstart)
     printed = await asyncio.to_thread(
         run_program,
         "quickstart.mts",
@@ -131,8 +131,8 @@ async def test_the_readmes_quickstart_runs_as_printed(api: Api) -> None:
         PAYINTENT_URL=api.base,
     )
     assert re.fullmatch(r"send the buyer to \S+/c/cs_\S+\npay_\S+ 1590(\.00)? THB\n", printed)
-    (installed() / "receiver.mts").write_text(receiver)
-    (installed() / "received.mts").write_text(_RECEIVED)
+    (install_sdk() / "receiver.mts").write_text(receiver)
+    (install_sdk() / "received.mts").write_text(_RECEIVED)
     cases = [webhook(at=int(time.time())), webhook()]
     printed = await asyncio.to_thread(run_program, "received.mts", text=json.dumps(cases))
     assert printed.split() == ["204", "400"]
@@ -144,4 +144,4 @@ def test_the_client_refuses_to_run_in_a_browser_bundle_or_a_page() -> None:
         (("--eval", _IN_A_PAGE), "never be in a web page"),
     ):
         with pytest.raises(AssertionError, match=message):
-            run(npm()[0], *arguments, folder=installed())
+            run(npm()[0], *arguments, folder=install_sdk())

@@ -17,7 +17,7 @@ _TSC = "typescript/bin/tsc"
 
 
 @cache
-def installed() -> Path:
+def install_sdk() -> Path:
     """Build and install the SDK once per process; return the folder with the programs."""
     folder = Path(mkdtemp(prefix="payintent-sdk-"))
     package = pack(folder)
@@ -32,7 +32,7 @@ def installed() -> Path:
 @cache
 def compile_programs() -> str:
     """Compile the programs and the comparison with the contract in strict mode."""
-    folder = installed()
+    folder = install_sdk()
     shutil.copy(HERE / "tsconfig.json", folder)
     run(*command(TYPESCRIPT_CLIENT, str(DOCUMENT), "-o", "schema.d.ts"), folder=folder)
     return run(*command(_TSC, "-p", "tsconfig.json"), folder=folder)
@@ -40,7 +40,7 @@ def compile_programs() -> str:
 
 def run_program(name: str, *arguments: str, text: str | None = None, **environment: str) -> str:
     """Run a program in this folder with the installed SDK; return its output."""
-    return run(npm()[0], name, *arguments, folder=installed(), text=text, **environment)
+    return run(npm()[0], name, *arguments, folder=install_sdk(), text=text, **environment)
 
 
 def run(*command: str, folder: Path, text: str | None = None, **environment: str) -> str:

@@ -24,7 +24,7 @@ async def test_the_example_runs_with_vitest_and_the_import_in_the_readme(
     assert _VITEST_IMPORT in (PROJECT / "README.md").read_text()
     program = read_example(PROJECT, "typescript")
     assert _NODE_IMPORT in program
-    folder = typescript_sdk.installed()
+    folder = typescript_sdk.install_sdk()
     shutil.copytree(FOLDER / "node_modules", folder / "node_modules", dirs_exist_ok=True)
     (folder / "shop.test.ts").write_text(program.replace(_NODE_IMPORT, _VITEST_IMPORT))
     vitest = str(folder / "node_modules" / "vitest" / "vitest.mjs")

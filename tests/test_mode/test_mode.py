@@ -21,8 +21,8 @@ from payintent.merchants.methods_operations import AddPaymentMethod, ListPayment
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
 from payintent.overview import hourly_figures
 from tests.payment_links.linking import make_link
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
+from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import BODY, refusal, select, view
 from tests.support.other_side import make_test_world
 from tests.support.stage import add_statement
@@ -59,7 +59,7 @@ async def _both(api: Api) -> AsyncIterator[dict[str, Api]]:
 
 async def _ids(side: Api) -> dict[str, str]:
     """Pay and refund a payment; return an id of every kind in merchants' routes."""
-    created = await paid(side)
+    created = await create_paid(side)
     refund_response = await refund(side, created, amount="1.00")
     assert refund_response.status == 201
     events = await side.send("GET", "/v1/events", headers=side.bearer())
@@ -138,7 +138,7 @@ async def test_a_cursor_of_the_other_mode_lists_only_the_keys_own_mode(api: Api)
     async with _both(api) as sides:
         for side in sides.values():
             for _ in range(2):
-                assert (await refund(side, await paid(side), amount="1.00")).status == 201
+                assert (await refund(side, await create_paid(side), amount="1.00")).status == 201
         for mode, other in (("live", "test"), ("test", "live")):
             for path in ("/v1/payments", "/v1/refunds"):
                 theirs = await sides[other].send(
@@ -239,7 +239,7 @@ async def test_the_operators_figures_exclude_test_payments(api: Api) -> None:
     kinds = "SELECT kind, count FROM hourly_figure WHERE subject = 'currency' ORDER BY kind"
     async with _both(api) as sides:
         for mode, expected in (("test", []), ("live", [("PAID", 1)])):
-            await paid(sides[mode])
+            await create_paid(sides[mode])
             for set_back in (
                 "UPDATE payment SET paid_at = paid_at - interval '10 seconds'",
                 "UPDATE capture SET captured_at = captured_at - interval '10 seconds'",
@@ -260,7 +260,7 @@ async def test_the_operators_figures_exclude_test_payments(api: Api) -> None:
 async def test_the_ledger_excludes_test_payments(api: Api) -> None:
     async with _both(api) as sides:
         for side in sides.values():
-            await refund(side, await paid(side), amount="1.00")
+            await refund(side, await create_paid(side), amount="1.00")
         assert (await api.world.perform(BackfillLedger())).facts == 0
         rows = await api.world.rows("SELECT DISTINCT merchant_id FROM ledger_entry")
         assert [row["merchant_id"] for row in rows] == [api.world.merchant_id]
@@ -317,7 +317,7 @@ async def test_advancing_the_test_clock_makes_refunds_and_webhooks_due_earlier(a
         await api.world.perform(
             SetCallbackUrl(merchant_id=test.world.merchant_id, callback_url=url)
         )
-        assert (await refund(test, await paid(test), amount="1.00")).status == 201
+        assert (await refund(test, await create_paid(test), amount="1.00")).status == 201
         [before] = await _waiting(api.world, test.world.merchant_id)
         counts = (await _advance(test, 3_600)).json["moved"]
         assert counts == {"payments": 0, "sessions": 0, "refunds": 1, "deliveries": 1}

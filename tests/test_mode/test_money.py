@@ -19,8 +19,8 @@ from payintent.reconciliation.sources import FolderSource
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.worker_metrics import measure
 from tests.http.inner_gateway import act, side
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import send as send_refunds
+from tests.refunds.requests import post_refund as refund
+from tests.refunds.requests import process_refunds as send_refunds
 from tests.support.world import Api, World
 
 __all__ = ["side"]

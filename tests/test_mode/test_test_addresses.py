@@ -11,8 +11,8 @@ from payintent.core.errors import NotFoundError
 from payintent.evm.deposits import derive_deposit_address
 from payintent.merchants.methods_operations import ListPaymentMethods
 from tests.http.inner_gateway import act, advance, inquire, side
-from tests.refunds.requests import ask as refund
-from tests.refunds.requests import send as send_refunds
+from tests.refunds.requests import post_refund as refund
+from tests.refunds.requests import process_refunds as send_refunds
 from tests.support.arrange import payment_of, select
 from tests.support.world import Answer, Api
 

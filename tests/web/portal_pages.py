@@ -17,7 +17,7 @@ from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.payment_links.linking import make_link
 from tests.portal.arrange import close_a_day
-from tests.refunds.requests import send
+from tests.refunds.requests import process_refunds
 from tests.support.fakes import captured
 from tests.support.world import World
 
@@ -89,7 +89,7 @@ async def arrange_portal(world: World) -> PortalScene:
         reason="The cover was torn",
     )
     await world.service.refund_creator.create(refund)
-    await send(world)  # then the payment has the longest status, PARTIALLY_REFUNDED
+    await process_refunds(world)  # then the payment has the longest status, PARTIALLY_REFUNDED
     [row] = await world.rows("SELECT id FROM event WHERE payment_id = $1", payment.id)
     for number in (1, 2):
         attempt = AttemptRecord(

@@ -12,7 +12,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.console.test_chains import CURSOR, REASON
 from tests.console.test_today import count
-from tests.refunds.refunding import paid
+from tests.refunds.refunding import create_paid_payment
 from tests.support.patience import PATIENCE_S
 from tests.support.serving import serving_operator
 from tests.support.world import World
@@ -104,7 +104,7 @@ async def test_an_operator_sees_a_live_payment_and_manages_gateways_and_chains(
     paid_figure = page.locator(".ends .paid .figure")
     await expect(paid_figure).to_have_text("0")
     await paid_figure.locator("xpath=..").focus()
-    await paid(world)
+    await create_paid_payment(world)
     await count(world)
     await expect(paid_figure).to_have_text("1")
     await expect(paid_figure.locator("xpath=..")).to_be_focused()

@@ -16,7 +16,7 @@ from payintent.merchants.operations import SetCallbackUrl
 from payintent.runtime.settings import Settings
 from payintent.webhooks.feed_store import SCANNED_MAX, FeedCursor
 from payintent.webhooks.routes import WAIT_MAX_S, write_feed_cursor
-from tests.refunds.requests import paid
+from tests.refunds.requests import create_paid
 from tests.support.arrange import cancel, refusal
 from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
@@ -91,7 +91,7 @@ def payments_of(entries: list[dict[str, Any]]) -> list[str]:
 
 async def test_the_feed_contains_events_byte_for_byte_as_sent(api: Api) -> None:
     await api.create(metadata={"spelled": 1.50, "by": "you"})
-    created = await paid(api)
+    created = await create_paid(api)
     answer = await read(api)
     [entry] = answer.json["data"]
     [row] = await api.world.rows("SELECT id, body FROM event")
@@ -237,7 +237,7 @@ async def test_more_events_than_one_numbering_batch_are_all_read(api: Api) -> No
 
 async def test_events_can_be_filtered_by_type_and_the_cursor_skips_other_types(api: Api) -> None:
     cancelled = await cancel_payment(api)
-    completed = (await paid(api)).json["id"]
+    completed = (await create_paid(api)).json["id"]
     only = (await read(api, "?types=payment.completed")).json
     assert payments_of(only["data"]) == [completed]
     both = (await read(api, "?types=payment.completed,payment.cancelled")).json
@@ -250,7 +250,7 @@ async def test_events_can_be_filtered_by_type_and_the_cursor_skips_other_types(a
 async def test_a_full_batch_of_filtered_events_does_not_end_the_feed(api: Api) -> None:
     minutes_ago = (time.time_ns() // 1_000_000 >> 16) - 5
     await write_events(api.world, SCANNED_MAX + 1, id_begins=f"{minutes_ago:08x}")
-    expected = (await paid(api)).json["id"]
+    expected = (await create_paid(api)).json["id"]
     assert len(await read_all(api)) == SCANNED_MAX + 2, "this read assigns all positions"
     entries = await read_all(api, "?types=payment.completed")
     assert payments_of(entries) == [expected]
@@ -315,7 +315,7 @@ async def test_a_request_that_waits_for_one_type_ignores_other_types(api: Api) -
     task = asyncio.create_task(read(api, "?wait=25&types=payment.completed"))
     await _until_subscribed(api)
     await cancel_payment(api)
-    payment_id = (await paid(api)).json["id"]
+    payment_id = (await create_paid(api)).json["id"]
     assert payments_of((await task).json["data"]) == [payment_id]
 
 
