@@ -27,14 +27,14 @@ async def test_a_form_without_the_token_of_its_session_is_refused(
     assert (await visitor.get("/sessions")).status == 200
 
 
-async def test_a_form_with_the_token_of_another_session_is_refused(operator: Api) -> None:
+async def test_a_form_with_the_token_of_a_different_session_is_refused(operator: Api) -> None:
     ann, bob = await sign_in_as(operator), await sign_in_as(operator, "bob")
     assert (await ann.post("/sign-out", csrf=bob.csrf)).status == 403
     assert (await ann.get("/sessions")).status == 200
 
 
 @pytest.mark.parametrize("origin", [FOREIGN_ORIGIN, "null", "", "http://127.0.0.1:1", None])
-async def test_a_form_from_another_origin_is_refused(operator: Api, origin: str | None) -> None:
+async def test_a_form_from_a_foreign_origin_is_refused(operator: Api, origin: str | None) -> None:
     visitor = await sign_in_as(operator)
     headers = {} if origin is None else {"Origin": origin}
     for path, fields in (("/sign-out", {}), ("/sign-in", {"token": "op_x"})):
@@ -74,21 +74,21 @@ async def test_a_malformed_form_is_refused_with_an_error_page(
     "onward",
     ["//evil.example", "/\\evil.example", "https://evil.example", "evil", "", "/sign-in", "/\n/x"],
 )
-async def test_a_sign_in_never_redirects_to_another_site(
+async def test_a_sign_in_never_redirects_to_a_foreign_site(
     operator: Api, world: World, onward: str
 ) -> None:
     answer = await Visitor(operator).sign_in(await world.operator_token(), next=onward)
     assert (answer.status, answer.headers["Location"]) == (303, "/")
 
 
-async def test_a_link_from_another_site_is_opened_through_our_own_page(operator: Api) -> None:
+async def test_a_link_from_a_foreign_site_is_opened_through_our_own_page(operator: Api) -> None:
     path = "/sign-in?next=%2Foperations"
     answer = await Visitor(operator).get(path, Sec_Fetch_Site="cross-site")
     assert b'content="0; url=/operations"' in answer.body
     assert b'type="password"' in (await Visitor(operator).get(path)).body
 
 
-async def test_a_link_from_another_site_does_not_end_a_session(operator: Api) -> None:
+async def test_a_link_from_a_foreign_site_does_not_end_a_session(operator: Api) -> None:
     visitor = await sign_in_as(operator)
     # A browser does not send the strict cookie, but would apply a response that deletes it.
     answer = await Visitor(operator).get("/operations", Sec_Fetch_Site="cross-site")

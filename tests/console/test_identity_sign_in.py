@@ -223,7 +223,7 @@ async def test_a_clock_skew_of_some_seconds_is_tolerated(
     await _sign_in_visitor(operator)
 
 
-async def test_a_sign_in_cannot_be_finished_in_another_browser(operator: Api) -> None:
+async def test_a_sign_in_cannot_be_finished_in_a_different_browser(operator: Api) -> None:
     callback_url = await _get_callback_path(Visitor(operator))
     stranger = Visitor(operator)
     assert (await stranger.get(callback_url)).status == 401  # without a cookie
@@ -332,7 +332,7 @@ async def test_an_unverified_email_is_not_used_as_the_name(
     assert identity.name.rpartition("/")[0] == "oidc:AdaL"
 
 
-async def test_an_identity_can_approve_a_proposal_of_another_identity(
+async def test_an_identity_can_approve_the_proposal_of_a_different_identity(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     ada = await _sign_in_visitor(operator)

@@ -62,7 +62,9 @@ async def test_a_timeline_filter_keeps_the_link_back(viewer: Visitor, world: Wor
     assert '<input type="hidden" name="of" value="payment">' in page
 
 
-async def test_a_list_parameter_cannot_link_to_another_page(viewer: Visitor, world: World) -> None:
+async def test_a_list_parameter_cannot_link_to_a_foreign_page(
+    viewer: Visitor, world: World
+) -> None:
     payment = ids.format_id(ids.PAYMENT, (await world.create()).id)
     for text, expected in (
         ("https%3A%2F%2Fevil.example", "/payments"),

@@ -127,7 +127,7 @@ async def test_without_a_session_every_route_redirects_to_the_sign_in_without_ch
     assert await contents(stage.world) == before
 
 
-async def test_a_form_with_a_wrong_token_or_from_another_site_is_refused(
+async def test_a_form_with_a_wrong_token_or_from_a_foreign_site_is_refused(
     operator: Api, stage: Stage
 ) -> None:
     ada, alan = Visitor(operator), Visitor(operator)
