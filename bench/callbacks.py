@@ -1,4 +1,7 @@
-"""Measure callbacks and their webhooks. The benchmark acts as both the gateway and the shop."""
+"""Measure the latency of callbacks and of the resulting webhooks.
+
+The benchmark acts as both the gateway and the shop.
+"""
 
 import asyncio
 import hashlib
@@ -203,9 +206,8 @@ async def measure(installation: Installation, pending: list[Pending], per_s: flo
 
     async def call(one: Pending) -> tuple[str, float, float]:
         sent_s = time.perf_counter()
-        caller = (
-            await idle.get()
-        )  # the wait for a caller is measured, because real callbacks do not wait for us
+        # The latency includes the wait for a free caller: real callbacks do not wait for us.
+        caller = await idle.get()
         answered = await caller.call(one.callback)
         idle.put_nowait(caller)
         return one.payment_id, sent_s, answered

@@ -1,4 +1,4 @@
-"""The time to read a page of payments if a merchant has a thousand payments or many more."""
+"""Measure how long it takes to read a page of payments, from a short list and from a long list."""
 
 import socket
 import time

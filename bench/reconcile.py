@@ -1,8 +1,9 @@
-"""`python -m bench.reconcile`: the time and memory that a worker needs to compare a gateway's list.
+"""`python -m bench.reconcile`: the time and memory that a worker needs to reconcile a list.
 
-A separate database is filled with captures and their payments, sessions and entries. The list has
-as many lines as there are captures, and a few hundred lines differ. A separate process compares the
-list as a worker does. The memory is that process's maximum (VmHWM), including the worker's modules.
+A separate database is filled with captures and their payments, sessions and entries. The gateway's
+list has as many lines as there are captures, and a few hundred lines differ. A separate process
+compares the list as a worker does. The memory is that process's maximum (VmHWM), including the
+worker's modules.
 """
 
 import argparse
@@ -134,7 +135,7 @@ async def _fill(connection: Connection, lines: int) -> int:
 
 
 async def _write_list(connection: Connection, path: Path, lines: int) -> None:
-    """Write the gateway's list, with as many lines as captures, some of which differ."""
+    """Write the gateway's list, with as many lines as captures. Some lines differ."""
     differing = min(_DIFFERING_EACH, lines // 10)
     with path.open("w") as file:
         file.write(",".join(HEADER) + "\n")

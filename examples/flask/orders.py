@@ -147,7 +147,7 @@ def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
 
 
 def refresh(order: Order) -> tuple[Order, Payment | None]:
-    """Read the order's payment, if there is one, and apply it. Return both."""
+    """Apply the status of the order's payment, if any. Return the order and the payment."""
     if order.payment_id is None:
         return order, None
     payment = client.payments.get(order.payment_id)

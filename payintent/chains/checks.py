@@ -308,8 +308,8 @@ async def _has_code(
 ) -> bool:
     """Query endpoints until one of them returns our code.
 
-    A single endpoint therefore cannot halt the chain. `name` is the compiled contract. None means
-    any supported payment contract.
+    A single endpoint therefore cannot halt the chain. `name` is the name of the compiled contract.
+    None means any supported payment contract.
     """
     has_response = False
     for endpoint in reader.names:

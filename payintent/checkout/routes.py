@@ -1,4 +1,4 @@
-"""API routes for buyers, authorized by the checkout id alone."""
+"""API routes for buyers, authorized only by the checkout id."""
 
 import msgspec
 from starlette.responses import Response

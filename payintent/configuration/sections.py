@@ -93,7 +93,7 @@ class ConfigSection:
     remove: Callable[[InstalledEntry], Operations] = lambda _: ()
     is_fixed: bool = False  # entries are added by migrations or gateways, not by operators
     allows_duplicates: bool = False  # several entries may have the same key
-    is_per_merchant: bool = False  # exported on request: merchant ids differ by installation
+    is_per_merchant: bool = False  # exported only on request
     #: Instructions for the operator if no operation can make the change.
     instructions: Callable[[Any], str] | None = None
 

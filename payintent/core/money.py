@@ -74,7 +74,7 @@ def list_accepted_currencies(currency: str, *, pegged: bool) -> tuple[str, ...]:
 def require_payable_currency(
     code: str, payable_currencies: Collection[str], *, pegged: bool
 ) -> None:
-    """Raise if a currency is unknown, or if none of the merchant's methods can pay it."""
+    """Raise if a currency is unknown, or if none of the merchant's methods supports it."""
     if code not in CURRENCIES:
         raise RefusedError(ErrorCode.INVALID_CURRENCY, f"currency {code!r} is not supported")
     if not any(

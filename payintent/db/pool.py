@@ -1,8 +1,8 @@
 """A minimal connection pool.
 
 The driver's own pool wraps each connection and starts a task to release it, which takes longer than
-the query itself. For the same reason, a single timer checks all borrowed connections instead of one
-timer per statement.
+the query itself. For the same reason, a single timer, rather than one per statement, checks all
+borrowed connections.
 """
 
 import asyncio
@@ -15,7 +15,7 @@ from prometheus_client import Histogram
 
 from payintent.db.driver import Connection
 
-IDLE_MAX_S = 300.0  # later, a firewall or pooler may have dropped the connection
+IDLE_MAX_S = 300.0  # firewalls and poolers may drop connections that are idle longer
 DEADLINE_S = 7.0
 _CHECKS = 10  # number of checks before a borrowed connection reaches its deadline
 

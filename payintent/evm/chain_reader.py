@@ -62,7 +62,7 @@ from payintent.evm.search_limits import SearchLimits, concerns_recipients
 if TYPE_CHECKING:
     import ssl
 
-HEADS_TIMEOUT_S = 4.0  # a maximum, since all callers wait for the slowest endpoint
+HEADS_TIMEOUT_S = 4.0  # a maximum, because all callers wait for the slowest endpoint
 
 _Result = TypeVar("_Result")
 _LIMITS = RpcLimits()
@@ -188,7 +188,7 @@ class RpcChainReader:
 
         `blocks` are the first block, the block to read, and the last block. Raises the same
         errors as `search_logs`, and `TooManyRecipientsError` if the endpoint refuses the number of
-        recipients, whose maximum is then reduced.
+        recipients; the maximum is then reduced.
         """
         start, final, end = blocks
         if not tokens or not recipients or not 0 <= start <= end or not 0 <= final <= end:
@@ -205,7 +205,7 @@ class RpcChainReader:
         return response.final, response.logs
 
     async def has_transfers(self, endpoint: str, logs: Sequence[TransferLog]) -> bool:
-        """Return whether each log is also found by a search of its block alone."""
+        """Return whether each log is found again by a search of only its block."""
         proof = make_transfer_proof(logs, self.get_recipients_max(endpoint))
         return not logs or await self._request(endpoint, proof.calls, proof.read)
 
@@ -236,7 +236,7 @@ class RpcChainReader:
         return response.end, *response.logs
 
     async def has_sweeps(self, endpoint: str, logs: Sequence[SweepLog]) -> bool:
-        """Return whether each log is also found by a search of its block alone."""
+        """Return whether each log is found again by a search of only its block."""
         proof = make_sweep_proof(logs)
         return not logs or await self._request(endpoint, proof.calls, proof.read)
 

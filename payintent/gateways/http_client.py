@@ -78,8 +78,8 @@ class GatewayHttpClient:
     ) -> HttpResult:
         """Send a request. A missing, late or oversized response results in `OutcomeUnknown`.
 
-        Returns `NotContacted` if no connection was made, so the request cannot have been received.
-        Redirects are not followed, and responses are not decompressed.
+        Returns `NotContacted` if no connection was made and the request therefore cannot have been
+        received. Redirects are not followed, and responses are not decompressed.
         """
         import aiohttp  # imported here because most commands do not call a gateway
 

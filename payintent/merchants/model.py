@@ -49,7 +49,7 @@ class Price:
 class ActivationStatus(StrEnum):
     NEW = "NEW"
     REQUESTED = "REQUESTED"  # the contract, KYC file and requested market are stored
-    APPLIED = "APPLIED"  # payments are possible, to validate the integration
+    APPLIED = "APPLIED"  # payments are possible, so that the integration can be validated
     VALIDATED = "VALIDATED"
     ACTIVE = "ACTIVE"
     SUSPENDED = "SUSPENDED"

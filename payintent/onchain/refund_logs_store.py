@@ -221,7 +221,7 @@ async def get_refund_facts(
 
 
 async def claim_for_sender(database: Executor, refund_id: UUID, sender: bytes) -> bool:
-    """Record an imminent signer call. Returns False if a different sender was used before."""
+    """Record that the signer will be called. Returns False if another sender was used before."""
     row = await database.row(
         """
         INSERT INTO chain_refund_try AS t (refund_id, sender)

@@ -180,7 +180,7 @@ def to_utc(field: str, time: datetime | None) -> datetime | None:
 
 
 class ParameterForm(TypedDict, total=False):
-    """Differences between a CLI parameter and its field in name and input format."""
+    """Differences in name and input format between a CLI parameter and its field."""
 
     name: str  # for example, `count` for the field `count_max`
     metavar: str  # the argument's name in the help

@@ -54,9 +54,10 @@ class LinkPayments:
     )
 
     async def find_state(self, link: PaymentLink) -> LinkState:
-        """Return the state for the link's page. `USED_UP` can persist for a second too long.
+        """Return the state for the link's page.
 
-        Checking a link with thousands of uses is slow if all of them have a payment.
+        `USED_UP` is cached for a second, because checking a link with thousands of uses is slow if
+        each use has a payment.
         """
         now = await get_current_time(self.database)
         is_used_up = self.used_up_links.get(link.id)

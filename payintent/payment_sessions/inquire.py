@@ -40,8 +40,8 @@ _log = get_logger("inquire")
 #: Delays between inquiries; the last delay repeats. The first inquiry is 30 s after opening.
 OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: Delay after a rate limit response from a gateway that requires gaps between inquiries, such as
-#: ECPay, whose limit lasts half an hour. Other gateways' limits last seconds, so they are queried
-#: sooner, because a session can be paid until it is closed.
+#: ECPay, whose limit lasts half an hour. Other gateways are queried sooner, because their limits
+#: last seconds and a session can be paid until it is closed.
 THROTTLED_DELAY_S = 1800.0
 #: Delays between attempts to close a session. They start short, because expiry may depend on the
 #: result.
@@ -230,7 +230,7 @@ def _choose_next_delay_s(session: Session, result: SessionResult, gap_s: float) 
 
 
 async def escalate_to_operator(database: Database, payment_id: UUID, session_id: UUID) -> None:
-    """Open a case, at most once, for a session whose chain cannot decide it.
+    """Open a case, at most once, for a session whose on-chain outcome is unknown.
 
     The payment stays open.
     """

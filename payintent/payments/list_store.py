@@ -70,9 +70,10 @@ class NewestPayments:
     """Queries for the newest payments of each merchant, with one query per index.
 
     Each query has a single upper bound, because an index scan starts at a single bound, and the
-    planner might choose the wrong one of two. The indexes on currency and status are sorted within
-    each combination of both, so the newest payments of each combination are read and merged.
-    The NULLS order selects the index: no column is NULL, but the NULLS order differs by index.
+    planner might choose the wrong bound if there were two. The indexes on currency and status are
+    sorted within each combination of both, so the newest payments of each combination are read and
+    merged. The NULLS order selects the index: no column is NULL, but each index has a different
+    NULLS order.
     """
 
     def __init__(self, merchants: LiteralString, limit: LiteralString = "$5") -> None:

@@ -55,7 +55,9 @@ class ListPayments(ReadOperation[list[PaymentRecord]], frozen=True, kw_only=True
     merchant_id: fields.MerchantFilter = None
     status: Annotated[PaymentStatus | None, option("Only payments with this status.")] = None
     currency: Annotated[str | None, option("Only payments in this currency, such as THB.")] = None
-    provider: Annotated[str | None, option("Only payments at this gateway, such as stripe.")] = None
+    provider: Annotated[
+        str | None, option("Only payments through this gateway, such as stripe.")
+    ] = None
     kind: Annotated[
         Literal["card", "redirect", "qr", "onchain"] | None,
         option("Only this kind of payment method: card, redirect, qr or onchain.", any_text=True),

@@ -124,7 +124,7 @@ def _list_variable_names() -> frozenset[str]:
     )
 
 
-#: The first release of each series with the fix for CVE-2024-7592.
+#: The first release in each series that contains the fix for CVE-2024-7592.
 _FIXED_RELEASES = {(3, 11): 10, (3, 12): 6}
 
 

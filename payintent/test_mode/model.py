@@ -80,7 +80,7 @@ _CARDS = (
 )
 TEST_CARDS: dict[str, TestCard] = {card.number: card for card in _CARDS}
 
-#: Cards by the decline code with which they are declined.
+#: Card numbers by decline code.
 DECLINED_CARDS: dict[str, str] = {
     card.decline_code: card.number
     for card in _CARDS

@@ -1,4 +1,4 @@
-"""Mine blocks on a development chain while they are needed, and restore it after a restart."""
+"""Mine blocks on a development chain when needed, and restore the chain after a restart."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -9,7 +9,7 @@ from payintent_sandbox.chains.dev_chains import instance
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 INTERVAL_S = 1.0
-FINAL_DEPTH = 2  # blocks above the final one, on every development chain
+FINAL_DEPTH = 2  # blocks after the final block, on every development chain
 
 
 @dataclass(slots=True)

@@ -14,7 +14,7 @@ _CARD = "card"  # the card number field of every emulator
 
 @dataclass(slots=True)
 class _Form:
-    """A form of a page: its action, its hidden fields, and the names of its visible fields."""
+    """A form on a page: its action, its hidden fields, and the names of its visible fields."""
 
     action: str
     hidden: dict[str, str] = field(default_factory=dict[str, str])
@@ -22,7 +22,7 @@ class _Form:
 
 
 class _Forms(HTMLParser):
-    """Parser that collects the forms of a page."""
+    """Parser that collects the forms on a page."""
 
     def __init__(self) -> None:
         super().__init__()

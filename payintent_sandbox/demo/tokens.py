@@ -1,4 +1,4 @@
-"""The demo's token payments on every development chain, and transfers that do not match."""
+"""The demo's token payments on every development chain, including transfers that do not match."""
 
 from dataclasses import dataclass
 

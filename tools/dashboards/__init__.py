@@ -1,1 +1,1 @@
-"""Grafana dashboards of the service's metrics."""
+"""Grafana dashboards for the service's metrics."""

@@ -15,7 +15,7 @@ _RETRY_AFTER = timedelta(hours=1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnsweptAddress:
-    """An address with final deposits of a token that no sweep has claimed."""
+    """An address whose final deposits of a token have not been claimed by a sweep."""
 
     account_id: int  # of the factory
     factory: bytes
@@ -39,7 +39,7 @@ class SweepPolicy:
 
 @dataclass(frozen=True, slots=True)
 class SweepBatch:
-    """Addresses of one factory to sweep in one transaction, the oldest deposits first."""
+    """Addresses of one factory to sweep in one transaction, oldest deposits first."""
 
     addresses: Sequence[UnsweptAddress]
 

@@ -40,11 +40,11 @@ _GWEI = 10**9
 _COIN = 10**18
 #: Below Ethereum's gas limit for a transaction (EIP-7825).
 _GAS_MAX = 16_000_000
-# A failed sweep does not revert its batch. A node may therefore estimate too little gas, and sweeps
-# would fail because they run out of gas.
+# A failed sweep does not revert its batch. A node may therefore underestimate the gas, and sweeps
+# would then run out of gas and fail.
 _GAS_BASE, _GAS_PER_ADDRESS = 50_000, 78_000
 _OPEN_MAX = 20  # batches per chain
-#: A batch without a known transaction is released once all blocks up to this long after its claim
+#: A batch without a known transaction is released once the blocks of this period after its claim
 #: have been read. If its transaction was mined, its sweeps have been stored by then.
 _UNKNOWN_S = 600.0
 

@@ -74,7 +74,7 @@ INSTALMENTS_FROM = 1_000  # whole dollars
 
 
 def offered_cards(order: Mapping[str, str]) -> list[Card]:
-    """Return the cards that ECPay's page accepts for an order, by its amount and `UnionPay`."""
+    """Return the cards that ECPay accepts for an order, based on its amount and `UnionPay`."""
     union_pay = order.get("UnionPay") or "0"
     return [
         card

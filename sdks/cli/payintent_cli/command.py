@@ -76,7 +76,7 @@ def _arguments() -> argparse.ArgumentParser:
 
     def command(name: str, do: Callable[[Any], None]) -> argparse.ArgumentParser:
         one = commands.add_parser(name, help=_HELP[name], description=_HELP[name])
-        one.add_argument("--live", action="store_true", help="use the live key, with real money")
+        one.add_argument("--live", action="store_true", help="use the live key (real money)")
         one.add_argument("--base-url", help="URL of the service, without /v1")
         one.set_defaults(do=do)
         return one

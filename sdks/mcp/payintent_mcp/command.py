@@ -95,7 +95,7 @@ def _arguments() -> argparse.ArgumentParser:
         description="Provide the merchant API as tools for agents (Model Context Protocol).",
     )
     parser.add_argument("--write", action="store_true", help="also enable tools that change data")
-    parser.add_argument("--live", action="store_true", help="allow a live key, with real money")
+    parser.add_argument("--live", action="store_true", help="allow a live key (real money)")
     parser.add_argument(
         "--base-url",
         default=_first(os.environ, "PAYINTENT_URL", "PAYINTENT_API_BASE_URL") or _BASE_URL,

@@ -285,7 +285,7 @@ def list_cases(
 def list_disputes(
     *, status: str | None = None, limit: int | None = None, cursor: str | None = None
 ) -> Call[Page[Dispute]]:
-    """Return a page of the disputes of the merchant's buyers."""
+    """Return a page of the disputes that the merchant's buyers have opened."""
     return _list("/v1/disputes", Dispute, _query(status=status, limit=limit, cursor=cursor))
 
 

@@ -1,7 +1,7 @@
 """Validation of API keys, webhook secrets and URLs.
 
-Values from files and environments often end in a line feed or start with a byte order mark. No
-error message contains a key or a secret, because messages end up in logs.
+Values from files and environment variables often end in a line feed or start with a byte order
+mark. No error message contains a key or a secret, because messages end up in logs.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import re
 
 _SURROUNDING = " \t\r\n\v\f\u00a0\ufeff"
 _API_KEY = re.compile(r"sk_[A-Za-z0-9._~+/=-]+", re.ASCII)
-#: A key within a string, but not the prefix `sk_test_` alone, which error messages contain.
+#: A key within a string, but not a bare `sk_test_` prefix, which error messages contain.
 _KEY_IN_TEXT = re.compile(r"(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+", re.ASCII)
 _SECRET = re.compile(r"(?:whsec_)?([A-Za-z0-9+/]+={0,2})", re.ASCII)
 _GROUP = 4  # characters per base64 group

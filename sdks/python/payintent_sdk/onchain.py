@@ -23,7 +23,7 @@ class DepositFactory:
 class ChainFinality:
     """How the chain's blocks become final."""
 
-    mode: str  # finalized confirmations
+    mode: str  # finalized, confirmations
     typical_seconds: int
 
 
@@ -46,7 +46,7 @@ class Chain:
     slug: str
     name: str
     network_id: int
-    status: str  # active degraded halted
+    status: str  # active, degraded, halted
     native_currency: Json
     tokens: list[ChainToken]
     finality: ChainFinality
@@ -95,8 +95,8 @@ class SessionTransaction:
     """A transaction that was posted or detected. Only deposits have an amount."""
 
     tx_hash: str
-    step: str  # approve pay deposit
-    state: str  # unknown pending mined reverted foreign duplicate sighted mismatch final
+    step: str  # approve, pay, deposit
+    state: str  # unknown, pending, mined, reverted, foreign, duplicate, sighted, mismatch, final
     amount_smallest_unit: str | None = None
 
 
@@ -120,10 +120,10 @@ class WalletLinks:
 
 @dataclass(frozen=True, kw_only=True)
 class OnchainSession:
-    """A payment on a chain. Only a deposit session has `deposit_address` and the fields below."""
+    """An on-chain payment. Only deposit sessions have `deposit_address` and the fields below it."""
 
     id: str
-    status: str  # awaiting_payment submitted detected confirming mismatch partial
+    status: str  # awaiting_payment, submitted, detected, confirming, mismatch, partial
     payable: bool
     pay_uuid: str
     amount: str
