@@ -16,7 +16,7 @@ _HASHED = bytes(8 << 20)
 
 
 def describe_machine() -> str:
-    """Describe the cores, system, Python build and current single-core speed in a single line."""
+    """Describe the cores, system, Python build and current single-core speed on one line."""
     cores = len(os.sched_getaffinity(0))
     return (
         f"{cores} cores of {cpu_name()}, {platform.system()} {platform.release()}; "

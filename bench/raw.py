@@ -66,7 +66,7 @@ def known_id(number: int) -> UUID:
 
 
 async def create_script(request: CreatePaymentRequest, series: int) -> Script:
-    """Return a script that writes payments like this one, with different ids in every series."""
+    """Return a script that repeats a request, with different ids in every series."""
     recorder = _Recorder()
     payment_id, checkout_id = uuid4(), f"cs_{uuid4().hex[:16]}"
     await new_payments.create(recorder, NewPayment(payment_id, checkout_id, request))

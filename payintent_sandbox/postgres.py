@@ -232,7 +232,7 @@ class Postgres:
 
 
 def find_binaries() -> Path:
-    """Find the folder of `postgres`, `initdb` and `psql`: in POSTGRES_BIN or the wheel."""
+    """Find the folder of `postgres`, `initdb` and `psql` in POSTGRES_BIN or the wheel."""
     spec = importlib.util.find_spec(_WHEEL)  # locates the package without importing it
     override = os.environ.get("POSTGRES_BIN")
     if override:
@@ -288,7 +288,7 @@ def _launcher(bin_dir: Path, data_dir: Path) -> list[str]:
 
 
 def _unreachable(launcher: list[str], paths: list[Path]) -> str:
-    """Return why a command with this prefix cannot access one of the paths, or ""."""
+    """Return why a command with this prefix cannot access the paths, or "" if it can."""
     for path in paths:
         try:
             result = _execute([*launcher, "test", "-x", str(path)])

@@ -56,7 +56,7 @@ class Drill:
     stuck: list[str]
 
     async def run(self) -> Outcome:
-        """Process payments on several days under faults, then wait for the end of each feed.
+        """Process payments over several days, inject faults, and wait for the end of each feed.
 
         A day ends after all its payments have ended, because moving the clock would expire them.
         """

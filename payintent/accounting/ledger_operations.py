@@ -64,7 +64,7 @@ class ShowLedger(ReadOperation[list[AccountBalance]], frozen=True, kw_only=True)
 class CheckLedger(ReadOperation[list[LedgerDifference]], frozen=True, kw_only=True):
     """List ledger accounts that do not match the captures, refunds, disputes, cases and payouts.
 
-    The command exits with status 1 if any account differs.
+    The command exits with status 1 if there are any.
     """
 
     action: ClassVar[str] = "ledger.check"

@@ -1,4 +1,4 @@
-"""Payment methods that buyers know by name, such as PromptPay, and the group of every method.
+"""Payment methods that buyers know by name, such as PromptPay, and the group of each method.
 
 A method has a brand if its label contains the brand's name. The names are trademarks of their
 owners, and are used only to tell buyers how they are going to pay.

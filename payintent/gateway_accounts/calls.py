@@ -185,7 +185,7 @@ class GatewayCall:
     provider: str
     kind: GatewayRequestKind
     subject_id: UUID
-    payment_id: UUID | None  # None: a refund of money without a payment
+    payment_id: UUID | None  # None for a refund of money that does not belong to a payment
 
 
 class GatewayCallLog:

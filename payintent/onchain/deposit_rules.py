@@ -14,7 +14,7 @@ from payintent.gateways.port import Capture, FailureReason, GatewaySessionState,
 
 @dataclass(frozen=True, slots=True)
 class FinalDeposit:
-    """A final transfer to a session's address that no capture includes yet."""
+    """A final transfer to a session's address, not yet included in a capture."""
 
     id: UUID
     reference: str  # `0x`, the transaction hash, `:` and the log index

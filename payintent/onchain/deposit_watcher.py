@@ -226,7 +226,7 @@ class DepositWatcher:
     ) -> int:
         """Store the deposits in an inclusive range of blocks, and apply the captures.
 
-        The sessions of new deposits and the decidable sessions are settled. Returns the number of
+        Sessions that have new deposits or can be decided are settled. Returns the number of
         new final deposits.
         """
         slug = self.chain.slug

@@ -51,7 +51,7 @@ from payintent.runtime.id_generator import new_pay_uuid
 
 #: Limits our gas costs if dust is sent from a contract with expensive receiving code.
 _AUTOMATIC_GAS_MAX = 150_000
-REVERTS_MAX = 3  # per refund; more reverts need manual review
+REVERTS_MAX = 3  # a refund with this many reverts needs manual review
 #: After this time, a transaction that no endpoint knows is sent again.
 _UNKNOWN_S = 600.0
 _NO_SENDERS: Mapping[str, RpcRefundSender] = {}
@@ -119,8 +119,8 @@ class OnchainGateway:
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Sign and send the refund. It succeeds when its log is final.
 
-        The contract executes a refund once per sender, so retries use the first sender, even if the
-        operator has since configured a different sender.
+        The contract executes a refund only once per sender, so retries use the first sender, even
+        if the operator has since configured a different sender.
         """
         facts = await refund_log_store.get_refund_facts(self._database, account.id, request)
         if facts is None:

@@ -28,7 +28,7 @@ async def replace_pending(
     addresses: Sequence[bytes],
     deposits: Sequence[PendingDeposit],
 ) -> None:
-    """Store pending deposits, and mark deposits that are no longer in the blocks as gone.
+    """Store pending deposits, and mark as gone the deposits that are no longer in the blocks.
 
     The cursor must be locked, because another process may have read newer blocks.
     """

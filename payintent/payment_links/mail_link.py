@@ -36,7 +36,7 @@ async def mail_link(
     `form_key` identifies the form. Until the mail has been sent, a repeated submission has no
     effect.
 
-    Raises `BAD_REQUEST` for an invalid address or language, `LinkClosedError`, and `RATE_LIMITED`.
+    Raises `LinkClosedError`, `RATE_LIMITED`, and `BAD_REQUEST` for an invalid address or language.
     """
     if len(recipient) > _ADDRESS_CHARS_MAX or to_mailbox(recipient) is None:
         raise BadRequestError("Enter an email address, such as ann@example.com.")

@@ -1,1 +1,1 @@
-"""Attempts to pay at a gateway: open, query, settle and expire payment sessions."""
+"""Attempts to pay through a gateway: open, query, settle and expire payment sessions."""

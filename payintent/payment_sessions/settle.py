@@ -94,7 +94,7 @@ async def _decide_report(
 async def _is_already_stored(
     tx: Tx, session: Session, report: SessionReport, *, is_unused: bool
 ) -> bool:
-    """Return whether the capture is stored with a prefix or an extension of its reference."""
+    """Return whether the capture is stored under a shorter or longer form of its reference."""
     if report.capture is None or session.status is not SessionStatus.ENDED:
         return False
     return await capture_store.complete_reference(

@@ -166,7 +166,7 @@ class ResendEvent(ChangeOperation[ReplayedEvent], frozen=True, kw_only=True):
 
 
 class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=True):
-    """Resend the dead and skipped events of a merchant, of a period, or of both.
+    """Resend dead and skipped events, filtered by merchant, period or both.
 
     Each event keeps its webhook-id. A time without a time zone is UTC.
     """

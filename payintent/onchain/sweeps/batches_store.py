@@ -41,7 +41,7 @@ _FAILURE = """
 
 
 async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]:
-    """List addresses with captured deposits that no batch has claimed."""
+    """List addresses that have captured deposits and are not claimed by a batch."""
     rows = await database.fetch(
         f"""
         SELECT c.account_id, c.address AS factory, r.session_id, a.uuid, r.token,

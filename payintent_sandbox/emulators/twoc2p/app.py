@@ -310,7 +310,7 @@ def _page(invoice: Invoice | None, *, error: str = "") -> Response:
 
 
 def _front(invoice: Invoice) -> str:
-    """Encode the result for the buyer's browser: base64url of JSON, not signed."""
+    """Encode the result for the buyer's browser as unsigned JSON in base64url."""
     code = IN_PROGRESS if invoice.code in {None, IN_PROGRESS} else "2000"
     fields = {"invoiceNo": invoice.order.invoiceNo, "channelCode": "CC", "respCode": code}
     return base64.urlsafe_b64encode(json.dumps(fields).encode()).decode()

@@ -74,7 +74,7 @@ class TwoC2pEmulator:
         return self._by_token.get(token)
 
     def pay(self, invoice: Invoice, card: Card) -> bool:
-        """Accept the buyer's only card; return False if the invoice no longer accepts a card."""
+        """Pay with a card; return False if the invoice no longer accepts a card."""
         if not invoice.payable:
             return False
         invoice.card = card

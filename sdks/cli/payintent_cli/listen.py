@@ -108,7 +108,7 @@ class _Forwarder:
 
 
 class _StoredCursor:
-    """The feed cursor of a listener, for `--resume`: one per key, URL and event types."""
+    """A listener's feed cursor for `--resume`. Each key, URL and set of event types has its own."""
 
     def __init__(self, access: Access, wanted: Listening) -> None:
         identity = json.dumps([access.base_url, access.key, wanted.forward_to, wanted.types])

@@ -14,7 +14,7 @@ _PAYER = "payintent-trigger"
 def trigger(access: Access, kind: str, *, amount: str, currency: str) -> None:
     """Create a payment, end it with an event of this kind, and print its id.
 
-    If it must expire, the clock of the whole test merchant is advanced.
+    To make the payment expire, the clock of the whole test merchant is advanced.
     """
     with Client(access.key, access.base_url) as client:
         payment = client.payments.create(
