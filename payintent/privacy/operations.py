@@ -82,9 +82,11 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         """Describe the change without naming the payer, because proposals are never deleted."""
         payment_ids = await self._list_payment_ids(context.database)
         first_id = ids.format_id(ids.PAYMENT, payment_ids[0])
+        count = len(payment_ids)
+        noun = "payment" if count == 1 else "payments"
         return [
-            f"{len(payment_ids)} payments of merchant {self.merchant_id}, starting with {first_id}",
-            "their payer's name, email, metadata and addresses are permanently erased",
+            f"{count} {noun} of merchant {self.merchant_id}, starting with {first_id}",
+            "the payer's name, email, metadata and addresses are permanently erased",
         ]
 
     async def check(self, context: OperationContext) -> None:

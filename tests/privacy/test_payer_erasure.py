@@ -190,7 +190,7 @@ async def test_erasure_needs_a_second_operator_and_its_records_do_not_name_the_p
     proposal = make_proposal_view(await world.service.submit(erasure(world), ADA))
     payment_id = ids.format_id(ids.PAYMENT, payment.id)
     assert proposal.changes[0] == (
-        f"1 payments of merchant {world.merchant_id}, starting with {payment_id}"
+        f"1 payment of merchant {world.merchant_id}, starting with {payment_id}"
     )
     approval = await world.perform(ShowApproval(approval_id=proposal.id))
     assert approval.changes == proposal.changes
