@@ -167,7 +167,7 @@ class Bench:
         return lists.measure(self.installation, merchants, self.extent.pages)
 
     def callbacks(self) -> report.Callbacks:
-        """Report payments as paid at a steady rate, and measure the webhooks' delay."""
+        """Report payments as paid at a steady rate, and measure the webhook delay."""
         return uvloop.run(self._callbacks())
 
     async def _callbacks(self) -> report.Callbacks:

@@ -50,7 +50,7 @@ class Goal:
         return self.target / self.measured if self.is_ceiling else self.measured / self.target
 
     def write(self, figure: float) -> str:
-        """Format a figure of this goal: ratios with decimals, rates without."""
+        """Format a figure for this goal: ratios with decimals, rates without."""
         return f"{figure:,.2f}{self.unit}" if self.target < 1 else f"{figure:,.0f}{self.unit}"
 
 

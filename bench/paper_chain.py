@@ -103,7 +103,7 @@ class PaperChain:
         return f"[{','.join(logs)}]"
 
     def _transfers(self, topics: list[list[str] | None], start: int, end: int) -> str:
-        """Return the transfers to the recipients of a search, or [] for other searches."""
+        """Return the transfers to a search's recipients, or [] if it does not specify any."""
         recipients = topics[2] if len(topics) > 2 else None
         if recipients is None:
             return "[]"

@@ -68,7 +68,7 @@ def to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
 
 
 async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
-    """Add entries for facts that this transaction writes. Skip entries of test accounts."""
+    """Add entries for facts that this transaction writes. Skip entries for test accounts."""
     if not entries:
         return
     await tx.fetch(
@@ -93,7 +93,7 @@ async def add(tx: Tx, entries: Sequence[LedgerEntry]) -> None:
 
 
 async def add_missing(tx: Tx, entries: Sequence[TimedEntry]) -> None:
-    """Add entries for committed facts. Skip existing entries and entries of test accounts."""
+    """Add entries for committed facts. Skip existing entries and entries for test accounts."""
     await tx.fetch(
         """
         INSERT INTO ledger_entry

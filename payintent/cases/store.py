@@ -267,7 +267,7 @@ async def assign_disputes_to_payments(tx: Tx, capture_ids: Sequence[UUID]) -> No
 
 
 async def dismiss_proven_transfers(tx: Tx, subjects: Sequence[str]) -> None:
-    """Close the open cases of chain logs that have since been proven."""
+    """Close the open cases for chain logs that have since been proven."""
     await tx.fetch(
         """
         UPDATE money_case

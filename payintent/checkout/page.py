@@ -237,7 +237,7 @@ async def _gateway_step(
 ) -> dict[str, Any]:
     """Return the step that redirects to the gateway.
 
-    A gateway accepts its form only once, so the form is shown only directly after a selection. A
+    A gateway accepts its form only once, so the form is shown only right after a selection. A
     buyer who returns later must select the method again, if it is still offered.
     """
     session = visit.snapshot.session

@@ -120,7 +120,7 @@ EXPORTED_LISTS = {
 
 
 def make_export_page(name: str) -> Callable[[OperatorVisit], Awaitable[Response]]:
-    """Return the handler that exports all entries of a list that match the query's filters."""
+    """Return the handler that exports every list entry matching the query's filters."""
     exported = EXPORTED_LISTS[name]
 
     async def get_export(visit: OperatorVisit) -> Response:

@@ -94,7 +94,7 @@ class PayerSealing:
         return self._encryption.compute_search_digests(order_id, "order")
 
     def has_current_form(self, stored_value: str | None) -> bool:
-        """Return whether a value would now be stored in the same form.
+        """Return whether the value would have the same form if it were stored now.
 
         If sealing is disabled, a sealed value may stay sealed, but only if it is sealed with the
         first key of the key ring.

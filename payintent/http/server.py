@@ -155,8 +155,8 @@ class DrainingServer(uvicorn.Server):
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
         """Start the server. A failure makes the server exit as if it had been stopped.
 
-        uvicorn raises SystemExit, which would leave the other servers' sockets open. The
-        application logs the reason for the failure.
+        By default, uvicorn raises SystemExit, which would leave the other servers' sockets open.
+        The application logs the reason for the failure.
         """
         if isinstance(self.lifespan, LifespanOn):
             self.lifespan.logger = _SILENT_LOGGER

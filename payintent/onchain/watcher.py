@@ -190,7 +190,7 @@ class FinalBlockReader:
         """Halt the chain if two endpoints report that the cursor's block was replaced.
 
         If any endpoint still has the block, the chain is not halted. If only one of several
-        endpoints reports a replacement, it may be wrong, so nothing is read until they agree. If
+        endpoints reports a replacement, it may be wrong, so nothing is read until two agree. If
         the chain has a single endpoint, its report is sufficient.
         """
         replacements = 0

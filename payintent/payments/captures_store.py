@@ -69,7 +69,7 @@ class SettledCapture:
 async def add_without_session(
     tx: Tx, capture_id: UUID, account_id: int, callback_id: str, capture: Capture
 ) -> MoneyOrigin | None:
-    """Store a capture of an unknown session. Returns None if it is already stored."""
+    """Store a capture for an unknown session. Returns None if it is already stored."""
     row = await tx.row(
         """
         WITH added AS (

@@ -129,7 +129,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def actor(self) -> Actor:
-        """The member as an actor. Its name contains the member's own merchant on both sides."""
+        """The member as an actor, whose name contains the member's own merchant on both sides."""
         return member_actor(self.session.merchant_id, self.session.email)
 
     @property

@@ -97,7 +97,7 @@ class DevChains:
         self.running = SLUGS
 
     async def supervise(self, stop: asyncio.Event) -> None:
-        """Restart every chain that ends, until `stop` is set."""
+        """Restart every chain that exits, until `stop` is set."""
         if self._started:
             await self._children.supervise(stop)
 

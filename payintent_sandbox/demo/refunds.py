@@ -88,7 +88,7 @@ async def refund_with_each(stage: DemoStage) -> None:
 
 
 async def decline_three_times(stage: DemoStage) -> None:
-    """Demonstrate three declined cards at a gateway that lets the buyer retry."""
+    """Demonstrate three declined cards with a gateway that lets the buyer retry."""
     if "stripe" in stage.sandbox.gateways:
         await together(stage, "three declined cards", {"stripe": _declined})
     else:

@@ -173,7 +173,7 @@ class DemoStage:
         return payment
 
     async def quotes(self, payment: Fields, provider: str = "simulator") -> list[Fields]:
-        """List the quotes of a gateway."""
+        """List a gateway's quotes for a payment."""
         answer = await self.call("GET", f"/checkout/{payment['checkout_id']}/quotes")
         quotes = [quote for quote in answer["quotes"] if quote["provider"] == provider]
         if not quotes:
@@ -224,7 +224,7 @@ class DemoStage:
         return event["data"]["payment"]
 
     async def webhooks(self, payment_id: str) -> list[Fields]:
-        """List the events of a payment that the shop has received, without duplicates."""
+        """List the events that the shop has received for a payment, without duplicates."""
         url = f"{self.sandbox.shop_url}/webhooks.json"
         async with self.http.get(url, params={"payment_id": payment_id}) as answer:
             deliveries: list[Fields] = await answer.json()
@@ -247,7 +247,7 @@ class DemoStage:
         return fields["cases"]
 
     async def refunded_by_policy(self, payment: Fields, kind: str) -> None:
-        """Wait until a payment's only case is refunded, due to the merchant's `auto_refund`."""
+        """Wait until a payment's only case is refunded because of the merchant's `auto_refund`."""
 
         async def refunded() -> list[Fields]:
             return [case for case in await self.cases(payment) if case["status"] == "REFUNDED"]

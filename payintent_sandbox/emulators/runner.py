@@ -31,7 +31,7 @@ def make_parser(module: str, description: str, *, port: int) -> argparse.Argumen
 
 
 def build_or_exit(build: Callable[[argparse.Namespace], App], arguments: argparse.Namespace) -> App:
-    """Build the application; a ValueError ends the process with its first line as the reason."""
+    """Build the application, or exit with the first line of a ValueError as the reason."""
     try:
         return build(arguments)
     except ValueError as error:

@@ -137,7 +137,7 @@ class Orders:
             self._by_payment.pop(oldest.payment_id, None)
         self._orders[order.id] = order
         self._by_payment[order.payment_id] = order.id
-        # A payment's webhook can arrive before the response to its creation.
+        # A payment's webhook can arrive before the response to the create request.
         for early in self.deliveries(order.payment_id):
             self._apply(early)
         return self._orders[order.id]
@@ -155,7 +155,7 @@ class Orders:
         return list(reversed(self._orders.values()))
 
     def deliveries(self, payment_id: str | None) -> list[Delivery]:
-        """Return the received webhooks of a payment, or all webhooks, oldest first."""
+        """Return the received webhooks for a payment, or all webhooks, oldest first."""
         return [
             delivery
             for delivery in self._deliveries
@@ -165,7 +165,7 @@ class Orders:
     def receive(self, headers: Mapping[str, str], body: bytes) -> None:
         """Store a verified webhook.
 
-        A duplicate does not change an order. Raises ValueError if it is malformed.
+        A duplicate does not change an order. Raises ValueError if the body is malformed.
         """
         kind, payment = _read(body)
         webhook_id = headers["webhook-id"]

@@ -27,6 +27,6 @@ DATA_UPLOAD_MAX_MEMORY_SIZE = 64 * 1024
 SHOP_URL = os.environ.get("SHOP_URL", "").rstrip("/")  # its origin must be registered for the shop
 PAYINTENT_URL = os.environ["PAYINTENT_URL"]
 PAYINTENT_API_KEY = os.environ["PAYINTENT_API_KEY"]
-PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two in a rotation
+PAYINTENT_WEBHOOK_SECRETS = os.environ["PAYINTENT_WEBHOOK_SECRET"].split()  # two during a rotation
 #: Whether the shop serves the grader's routes, which requires SHOP_GRADED and a test key.
 IS_GRADED = "SHOP_GRADED" in os.environ and PAYINTENT_API_KEY.startswith("sk_test_")

@@ -1,6 +1,6 @@
 """Icons of payment methods, tokens and chains.
 
-All drawings are original. A method with a brand has a tile with its initials instead of the brand's
+All drawings are original. A method with a brand has a tile with the brand's initials instead of its
 logo, because the brand owners do not allow their logos in other software.
 """
 

@@ -114,7 +114,7 @@ class EcpayGateway:
 
     Credentials: `merchant_id`, `hash_key`, `hash_iv`. With the optional `credit_check_code`,
     refunds can be queried, and the refund action depends on the state of the card authorisation.
-    Set `auto_close` to `off` if ECPay does not close the account's trades daily; otherwise refunds
+    Set `auto_close` to `off` if ECPay does not close the account's trades daily; otherwise, refunds
     are blocked during the daily closing. Set `union_pay` to `on` to offer UnionPay cards.
     `page_url` overrides the base URL of the payment page.
     """

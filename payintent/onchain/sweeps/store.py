@@ -102,7 +102,7 @@ async def list_flushed(
 
 
 async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[bool]:
-    """Store the sweeps of our addresses that are not stored yet. Returns whether each succeeded.
+    """Store new sweeps of our addresses. Returns whether each stored sweep succeeded.
 
     Anyone can call a factory, for any uuid and with any contract as the token. Only sweeps of
     supported tokens, and of tokens that have been deposited, are stored.

@@ -352,7 +352,7 @@ class _Supervisor:
                 child.kill()
 
     def _roll(self) -> None:
-        """Start a trial of the installed program, which is executed if the trial succeeds."""
+        """Start a trial of the installed program, and execute the program if the trial succeeds."""
         if self._is_stopping:
             return
         if self._is_rolling:
@@ -428,7 +428,7 @@ class _Supervisor:
         return None
 
     def _abort_roll(self, reason: str) -> None:
-        """Stop replacing processes. Processes that were not replaced yet keep running."""
+        """Stop replacing processes. Processes that have not been replaced yet keep running."""
         _log.error("roll_failed", why=reason)
         self._replacement_queue.clear()
         self._replacement = None

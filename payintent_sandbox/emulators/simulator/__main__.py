@@ -22,7 +22,7 @@ def main() -> None:
     parser.add_argument(
         "--accounts", type=Path, help="file with the accounts, instead of SIM_ACCOUNTS"
     )
-    parser.add_argument("--public-url", help="URL of the buyers' pages, if it differs")
+    parser.add_argument("--public-url", help="base URL for buyers, if different from the API's")
     runner.run_asgi(parser, _build)
 
 

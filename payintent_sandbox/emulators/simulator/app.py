@@ -53,7 +53,7 @@ _pages = Environment(
 def make_app(
     accounts: Sequence[Account], *, time_scale: float = 1.0, public_url: str | None = None
 ) -> Starlette:
-    """Build the simulator's application; `public_url` is its address for buyers, if it differs."""
+    """Build the simulator's application. Buyers use `public_url` if it is set."""
     emulator = SimulatorEmulator(accounts, time_scale)
 
     @asynccontextmanager

@@ -27,7 +27,7 @@ def main() -> None:
     parser.add_argument(
         "--accounts", type=Path, help="file with the accounts, instead of TWOC2P_ACCOUNTS"
     )
-    parser.add_argument("--public-url", help="URL of the buyers' page, if it differs")
+    parser.add_argument("--public-url", help="base URL for buyers, if different from the API's")
     runner.run_asgi(parser, _build)
 
 

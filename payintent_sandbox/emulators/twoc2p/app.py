@@ -87,7 +87,7 @@ def make_app(
     time_scale: float = 1.0,
     public_url: str | None = None,
 ) -> Starlette:
-    """Build the emulator's application. `public_url` is its URL for buyers, if it differs."""
+    """Build the emulator's application. Buyers use `public_url` if it is set."""
     gateway = Gateway(TwoC2pEmulator(accounts, time_scale), key, public_url)
 
     @asynccontextmanager

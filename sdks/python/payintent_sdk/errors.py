@@ -13,7 +13,7 @@ class PayintentError(Exception):
 
 
 class NoAnswerError(PayintentError):
-    """The service was unreachable or did not respond in time, in all attempts.
+    """In every attempt, the service was unreachable or did not respond in time.
 
     The request may have taken effect. Repeat it with the same idempotency key.
     """

@@ -1,4 +1,4 @@
-"""The service's responses as frozen dataclasses, one per object schema of openapi.yaml.
+"""The service's responses as frozen dataclasses, one per object schema in openapi.yaml.
 
 A missing field is None, unknown fields are ignored, and an enumeration may have an unlisted value,
 so that a newer service does not break a client. Amounts are decimal strings in major units of their

@@ -10,7 +10,7 @@ export class PayintentError extends Error {
 }
 
 /**
- * The service was unreachable or did not respond in time, in all attempts.
+ * In every attempt, the service was unreachable or did not respond in time.
  *
  * It may have processed the request: send it again with the same idempotency key.
  */
