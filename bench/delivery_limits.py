@@ -258,7 +258,7 @@ class _Bench:
                 server.close()
 
     async def merchants(self, count: int) -> list[int]:
-        """Create merchants whose endpoint refuses connections until it is replaced."""
+        """Create merchants whose endpoints refuse connections until they are replaced."""
         service = await open_installed_service(self.installation.world)
         operation = CreateMerchant(name="bench", callback_url="http://127.0.0.1:9/refused")
         try:

@@ -27,7 +27,7 @@ const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a
 const app = express();
 if (isGraded()) app.use("/graded", routes);
 
-// Each page view has a separate order.
+// Each page view uses a new order ID.
 app.get("/", (_, response) => {
   response.send(`
     <h1>Tides of the Chao Phraya</h1>

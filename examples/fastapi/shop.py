@@ -51,7 +51,7 @@ if graded.is_enabled():
 
 @app.get("/", response_class=HTMLResponse)
 async def show_book() -> str:
-    """Show the book. Each page view has a separate order."""
+    """Show the book. Each page view uses a new order ID."""
     return f"""
         <h1>Tides of the Chao Phraya</h1>
         <form method="post" action="/buy/{uuid4()}"><button>Buy for 1590.00 THB</button></form>

@@ -65,7 +65,7 @@ def make_sweep_entries(
 def make_sweep_gas_entry(
     batch_id: UUID, account_id: int, gas_cost: int, coin: str, chain: str
 ) -> LedgerEntry:
-    """Return the entry for the gas of a sweep transaction, which the operator has paid."""
+    """Return the entry for the gas that the operator paid for a sweep transaction."""
     return LedgerEntry(
         fact=Fact.SWEEP_GAS,
         fact_id=batch_id,

@@ -25,7 +25,7 @@ class PendingTransfer:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PostedHash:
-    """A posted transaction hash, and the contract and uuid that the transaction must pay."""
+    """A posted transaction hash, and the contract and uuid that its payment must match."""
 
     session_id: UUID
     tx_hash: bytes

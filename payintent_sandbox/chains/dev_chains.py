@@ -166,7 +166,7 @@ class ChainsOwner:
 
 
 def lock_folder(folder: Path, owner: str) -> TextIO:
-    """Lock a folder's chains until the file is closed. Raises `ChainsBusyError`."""
+    """Lock a folder's chains until the returned file is closed. Raises `ChainsBusyError`."""
     folder.mkdir(parents=True, exist_ok=True)
     file = (folder / "lock").open("a+")
     try:

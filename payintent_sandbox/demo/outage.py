@@ -12,7 +12,7 @@ PAGE = 100
 
 
 async def heal_an_outage(stage: DemoStage) -> None:
-    """Demonstrate a shop that reads the events it missed during an outage from the feed."""
+    """Demonstrate how a shop recovers from an outage by reading missed events from the feed."""
     place = await _end_of_feed(stage)
     async with _away(stage):
         payment = await stage.create("1590.00", "THB", "Tides of the Chao Phraya")

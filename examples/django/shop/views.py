@@ -28,7 +28,7 @@ TEXTS = {
 
 @require_GET
 def show_book(request: HttpRequest) -> HttpResponse:
-    """Show the book. Each page view has a separate order."""
+    """Show the book. Each page view uses a new order ID."""
     return render(request, "book.html", {"order_id": uuid4()})
 
 

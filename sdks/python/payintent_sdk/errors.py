@@ -146,7 +146,7 @@ class WebhookHeaderError(WebhookError):
 
 
 class WebhookTimeError(WebhookError):
-    """The timestamp is too old or in the future. It may be a replay attack."""
+    """The timestamp is too old or in the future. The request may be a replay attack."""
 
 
 class WebhookSignatureError(WebhookError):

@@ -84,7 +84,7 @@ export class ServiceError extends ApiError {}
 export class WebhookError extends PayintentError {}
 /** A required header is missing or malformed. */
 export class WebhookHeaderError extends WebhookError {}
-/** The timestamp is too old or in the future. It may be a replay attack. */
+/** The timestamp is too old or in the future. The request may be a replay attack. */
 export class WebhookTimeError extends WebhookError {}
 /** No signature matches any of the secrets. */
 export class WebhookSignatureError extends WebhookError {}
