@@ -59,7 +59,7 @@ class Program:
                 stderr=log,
                 env=plain_environment() | dict(self.environment),
                 cwd=self.cwd,
-                start_new_session=True,  # only the drill receives Ctrl-C, and stops the program
+                start_new_session=True,  # only the drill receives Ctrl-C; it then stops the program
             )
 
     async def wait_ready(self) -> None:

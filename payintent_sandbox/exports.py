@@ -31,7 +31,7 @@ def print_exports() -> int:
 
 
 def read_settings(var_dir: Path) -> dict[str, str]:
-    """Return the integration settings of the first merchant's test mode.
+    """Return the integration settings for the first merchant's test mode.
 
     Raises `NoSandboxError`.
     """
@@ -42,7 +42,7 @@ def read_settings(var_dir: Path) -> dict[str, str]:
     url = str(description["api_url"]).removesuffix("/v1")
     if not _answers(f"{url}/healthz"):
         raise NoSandboxError(
-            f"the sandbox of {var_dir} does not respond at {url}; run `make dev` to start it"
+            f"the sandbox in {var_dir} does not respond at {url}; run `make dev` to start it"
         )
     port = urlsplit(url).port
     test_side = description["merchants"][0]["test"]

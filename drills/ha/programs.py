@@ -32,8 +32,8 @@ PACKAGES = {
 USER = "payintent"
 LEADER_PORT, POOL_PORT, STATUS_PORT = 5000, 6432, 8008
 _ALSO_IN = ("/usr/sbin", "/sbin")
-# PostgreSQL does not run as root. This user can read, but not write to, a checkout in
-# root's home.
+# PostgreSQL cannot run as root. With this command, it runs as `nobody`, who can read, but not write
+# to, a checkout in root's home directory.
 NOBODY = (
     *("setpriv", "--reuid", "nobody", "--regid", "nogroup", "--clear-groups"),
     *("--inh-caps=-all,+dac_read_search", "--ambient-caps=-all,+dac_read_search"),

@@ -123,7 +123,7 @@ def find_payable_methods(market: Market, methods: Iterable[PaymentMethod]) -> Pa
 
 
 def find_usable_market(method: Acceptance) -> Market | None:
-    """Return the currencies and countries in which a method can be used, or None if it cannot.
+    """Return the market in which a method can be used, or None if it cannot be used.
 
     The method, its account and its token must be enabled, the token must have an address, the chain
     must be watched, and the gateway must support the currency. Both the method and the account must

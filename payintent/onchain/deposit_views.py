@@ -59,7 +59,7 @@ def build_deposit_fields(
 
 
 def describe_deposit_status(amounts: ReceivedAmounts, total: int) -> str:
-    """Return a session's status: how much of `total` has been seen, and whether it is final."""
+    """Return a session's status, which depends on how much of `total` has been received."""
     received = amounts.final + amounts.pending
     if not received:
         return "awaiting_payment"

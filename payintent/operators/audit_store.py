@@ -63,7 +63,7 @@ async def list_entries(
 ) -> list[AuditEntry]:
     """List entries, newest first. `before` is the last id on the previous page.
 
-    `filters` are keywords of `_ENTRIES`. None disables a filter.
+    `filters` are values for the conditions of `_ENTRIES`. None disables a condition.
     """
     rows = await _ENTRIES.page(database, before, limit, **filters)
     return [AuditEntry(**{**row, "details": msgspec.json.decode(row["details"])}) for row in rows]

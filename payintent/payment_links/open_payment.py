@@ -144,7 +144,7 @@ async def _take_slot(link_id: UUID, tx: Tx, payment_id: UUID) -> None:
 
 
 def _name_buyer(order: LinkOrder, digest: bytes) -> str:
-    """Return a random id for the buyer, which later payments from the same browser reuse."""
+    """Return the buyer id of the browser's previous payment, or a new random id."""
     if order.previous_payment is not None:
         return order.previous_payment.payer_uid
     return f"link_{to_base62(int.from_bytes(digest[_BUYER_DIGEST_BYTES:]), UUID_CHARS)}"

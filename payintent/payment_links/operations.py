@@ -71,7 +71,7 @@ class DeactivatePaymentLink(ChangeOperation[LinkSummary], frozen=True, kw_only=T
     async def changes(self, context: OperationContext) -> list[str]:
         link = (await self._require_link(context.database)).link
         return [
-            f"payment link {self.link_id} of merchant {link.merchant_id} stops accepting buyers"
+            f"payment link {self.link_id} of merchant {link.merchant_id} stops creating payments"
         ]
 
     async def apply(self, context: OperationContext, tx: Tx) -> LinkSummary:

@@ -1,4 +1,4 @@
-"""Query gateways about unfinished sessions, and close sessions that were replaced or expired.
+"""Query gateways about unfinished sessions, and close replaced or expired sessions.
 
 Inquiries recover from lost callbacks, crashed processes and late gateway responses.
 """

@@ -34,7 +34,7 @@ _log = get_logger("reconciliation")
 RUNS = Counter("payintent_reconciliation_ended_total", "Reconciliation runs", ["status"])
 SOURCE_FAILURES = Counter(
     "payintent_reconciliation_source_failures_total",
-    "Failed reads of a folder, store, reporting API or chain",
+    "Failures to read a folder, object store, reporting API or chain",
     ["source"],
 )
 

@@ -182,7 +182,7 @@ def _parse_transfer_amount(text: str | None) -> int | None:
     units = Decimal(text) * 10**TEST_TOKEN_DECIMALS if is_plain_decimal(text) else Decimal(0)
     if units % 1 or not 0 < units <= _TRANSFER_UNITS_MAX:
         raise BadRequestError(
-            "amount must be a positive number of tokens with up to 6 decimals, up to 1000000"
+            "amount must be a positive number of tokens, at most 1000000, with up to 6 decimals"
         )
     return int(units)
 

@@ -1,4 +1,4 @@
-"""A wallet for development chains: signs transactions with a key, as a buyer's own wallet does."""
+"""A wallet for development chains. It signs transactions as a buyer's own wallet does."""
 
 from dataclasses import dataclass, field
 from typing import Any

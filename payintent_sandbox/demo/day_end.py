@@ -32,7 +32,7 @@ async def end_day(database_url: str, merchant_id: int) -> None:
 
 
 async def _turn_clock_on(tx: Tx, merchant_id: int) -> None:
-    """Set `clock()` in this transaction to the day after the last closed day, at least tomorrow."""
+    """Set `clock()` in this transaction to the day after the day that will be closed."""
     await tx.fetch("CREATE SCHEMA later")
     await tx.fetch(
         "CREATE FUNCTION later.clock() RETURNS timestamptz LANGUAGE sql STABLE RETURN"

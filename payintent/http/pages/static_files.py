@@ -51,7 +51,7 @@ def _minify_script_token(token: re.Match[str]) -> str:
         return token[0]
     previous_char = token.string[token.start() - 1 : token.start()]
     next_char = token.string[token.end() : token.end() + 1]
-    if "\n" in token[0]:  # a newline may replace a semicolon
+    if "\n" in token[0]:  # a newline can act as a semicolon
         is_optional = previous_char in _BEFORE_NEWLINE or next_char in _AFTER_NEWLINE
         return "" if is_optional else "\n"
     return "" if {previous_char, next_char} & _SPACE_NEIGHBOURS else " "

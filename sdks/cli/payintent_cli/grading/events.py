@@ -33,7 +33,7 @@ class Webhook:
 
 
 def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **changes: Any) -> Webhook:
-    """Build the event of an order's payment, `ago_s` seconds old.
+    """Build an event that is `ago_s` seconds old, for an order's payment.
 
     `changes` are fields of the payment.
     """
