@@ -1,6 +1,6 @@
 import { randomUUID } from "node:crypto";
 
-export const dynamic = "force-dynamic"; // each page view has a separate order
+export const dynamic = "force-dynamic"; // each page view uses a new order ID
 
 export default function Book() {
   return (
