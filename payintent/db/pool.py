@@ -150,7 +150,7 @@ class ConnectionPool:
         self._timer = asyncio.get_running_loop().call_later(self._check_every_s, self.check)
 
     def check(self) -> None:
-        """Drop unresponsive connections, and idle connections to servers that became read-only.
+        """Drop unresponsive connections, and idle connections to read-only servers.
 
         Deadlines are measured in checks, not seconds, so that a process that was suspended does not
         drop its connections.

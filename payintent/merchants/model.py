@@ -215,7 +215,7 @@ class Acceptance:
     countries: tuple[str, ...] | None  # None means all
     account_countries: tuple[str, ...] | None  # None means all
     token: str | None
-    token_decimals: int | None  # on-chain decimals, or None without a supported token
+    token_decimals: int | None  # on-chain decimals; None if there is no supported token
     enabled: bool
     account_enabled: bool  # whether the account and provider are enabled and the chain is watched
     unavailable_part: UnavailablePart | None = field(default=None, repr=False)

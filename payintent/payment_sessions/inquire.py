@@ -43,8 +43,8 @@ OPEN_INQUIRY_DELAYS_S = (120.0, 600.0, 3600.0)
 #: ECPay, whose limit lasts half an hour. Other gateways are queried sooner, because their limits
 #: last seconds and a session can be paid until it is closed.
 THROTTLED_DELAY_S = 1800.0
-#: Delays between attempts to close a session. They start short, because expiry may depend on the
-#: result.
+#: Delays between attempts to close a session. The first delays are short, because expiry may depend
+#: on the result.
 CLOSING_DELAYS_S = (5.0, 10.0, 15.0, 30.0, 120.0, 600.0, 3600.0)
 AUTHORISING_DELAY_S = 30.0
 #: Session age after which "unknown to the gateway" proves that the session does not exist. Until
@@ -56,7 +56,7 @@ _ABSENT = GatewaySessionState.ABSENT
 #: States that do not delay expiry. A gateway that cannot close sessions reports an unused session
 #: as open, and a session unknown to the gateway may never be created.
 _INCONCLUSIVE = frozenset({GatewaySessionState.OPEN, GatewaySessionState.ABSENT})
-RETURN_INTERVAL_S = 5.0  # minimum interval between inquiries from reloads of the return page
+RETURN_INTERVAL_S = 5.0  # minimum interval between inquiries when buyers reload the return page
 
 
 async def inquire_on_return(

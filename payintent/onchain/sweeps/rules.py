@@ -8,7 +8,7 @@ from uuid import UUID
 
 #: The limit of the factory's `sweep_many`.
 BATCH_MAX = 200
-#: After this many failures, an address is left to an operator.
+#: After this many failures, an address needs manual review.
 FAILURES_MAX = 3
 _RETRY_AFTER = timedelta(hours=1)
 
@@ -69,7 +69,7 @@ def choose_batches(
 
 
 def _may_try(address: UnsweptAddress, now: datetime) -> bool:
-    """Return whether an address may be tried; the delay doubles with each failure."""
+    """Return whether a sweep may be attempted; the delay doubles with each failure."""
     if address.failed_at is None:
         return True
     delay = _RETRY_AFTER * 2 ** (address.failures - 1)
