@@ -1,10 +1,10 @@
-"""`python -m bench.outsiders`: how a hanging gateway and image host affect other requests.
+"""`python -m bench.outsiders` measures how a hanging gateway and image host affect other requests.
 
 The benchmark uses a single API process. In each round, a crowd selects a payment method at a
 gateway and requests a shop's product images, at the rates below, while other buyers read their
 checkouts and quotes. In half of the rounds, the gateway and the image host accept connections but
-never respond; in the other half, they respond immediately. The result is the ratio of the other
-buyers' median p99 between the two kinds of rounds.
+never respond; in the other half, they respond immediately. The result is the other buyers'
+median p99 in the hanging rounds, divided by their median p99 in the responsive rounds.
 """
 
 import argparse
@@ -35,7 +35,7 @@ OTHERS_PER_S = 60
 _REFUSAL = b'HTTP/1.1 404 Not Found\r\nContent-Length: 20\r\n\r\n{"error": "no such"}'
 _KNOWN = 50  # number of other buyers' payments
 _PICTURES = 240
-_SETTLE_S = 6.0  # between two rounds, until the hanging image requests have ended
+_SETTLE_S = 6.0  # pause after a round, until the hanging image requests have ended
 _SIMULATOR = """
 SELECT m.id FROM payment_method m JOIN provider_account a ON a.id = m.account_id
 WHERE m.merchant_id = $1 AND a.provider = 'simulator' AND m.enabled ORDER BY m.id LIMIT 1
@@ -124,7 +124,7 @@ class Bench:
         await asyncio.sleep(_SETTLE_S)
         await self.database.execute(
             "DELETE FROM gateway_outage"
-        )  # caused by the dropped connections
+        )  # the dropped connections are recorded as an outage
         return result
 
     async def create_known(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Detects lost and duplicate payments, and payments without their event."""
+"""Detects lost and duplicate payments, and missing events."""
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
@@ -22,9 +22,10 @@ class StoredPayment:
 class Verdict:
     """Payment IDs or idempotency keys with a problem. All sets must be empty."""
 
-    lost: frozenset[str]  # acknowledged but not stored, or the stored status is not CANCELLED
+    #: Acknowledged creates that were not stored, and acknowledged cancellations that had no effect.
+    lost: frozenset[str]
     doubled: frozenset[str]  # keys with two payments, payments with two events
-    missing: frozenset[str]  # ended payments whose event was not stored or not delivered
+    missing: frozenset[str]  # cancelled payments whose event was not stored or not delivered
 
     @property
     def is_clean(self) -> bool:

@@ -40,7 +40,7 @@ _WORKERS = "8"  # each worker of PHP's built-in server handles one request at a 
 
 
 async def play_woocommerce(sandbox: Sandbox, folder: Path) -> None:
-    """Grade the plugin, and pay an order. Raises `PluginError`."""
+    """Grade the plugin, and pay for an order. Raises `PluginError`."""
     expect(
         shutil.which("php") is not None, "PHP is not installed: install the Debian package php-cli"
     )

@@ -92,7 +92,7 @@ def _write_documents(folder: Path) -> None:
 
 
 def release_notes(changelog: str, version: str) -> str:
-    """Return the changelog's section about a version. Raises `SystemExit` if it is missing."""
+    """Return the changelog's section for a version. Raises `SystemExit` if it is missing."""
     section = re.search(
         rf"^## \[{re.escape(version)}\].*?\n(.*?)(?=^## \[|\Z)", changelog, re.DOTALL | re.MULTILINE
     )

@@ -36,7 +36,7 @@ class Run:
 
     @property
     def is_clean(self) -> bool:
-        """Whether nothing was lost, duplicated or missing, and no other request failed."""
+        """Whether nothing was lost, duplicated or missing, and only permitted requests failed."""
         failed = self.others_failed + (self.errors.total() if self.is_harmless else 0)
         return not (self.lost or self.doubled or self.missing or failed)
 

@@ -1,7 +1,7 @@
 """Close past days and turn the changes to each merchant's balance into a statement.
 
 Each day is closed only once. Entries that are committed later or have an earlier time go into the
-statement of the next day that is closed, so no ledger entry appears in two statements.
+statement for the next day that is closed, so no ledger entry appears in two statements.
 """
 
 from datetime import timedelta

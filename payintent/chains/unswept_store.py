@@ -1,4 +1,4 @@
-"""Read unswept deposits and recent sweep batches of a chain, and store requests to sweep."""
+"""Read unswept deposits and recent sweep batches of a chain, and store sweep requests."""
 
 from dataclasses import dataclass
 from datetime import datetime

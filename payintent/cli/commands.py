@@ -1,4 +1,4 @@
-"""The operator's command line: processes, and every operation as a command."""
+"""The operator's command line: commands that start processes, and a command for each operation."""
 
 import sys
 from collections.abc import Callable, Mapping

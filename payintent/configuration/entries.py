@@ -136,7 +136,7 @@ class ProviderEntry(ConfigEntry, frozen=True, kw_only=True):
 
 
 class RestrictionEntry(ConfigEntry, frozen=True, kw_only=True):
-    """A restricted country. `active` is false if the restriction was lifted."""
+    """A restricted country. `active` is false if the restriction has been lifted."""
 
     type: RestrictionType
     country: str

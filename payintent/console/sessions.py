@@ -106,8 +106,8 @@ def log_sign_in(
 async def find_session(context: ConsoleContext, request: Request) -> OperatorSession | None:
     """Return the valid session that the request's cookie identifies.
 
-    If the secret was replaced more than a minute ago, the cookie may have been stolen, and the
-    session is revoked. A wrong secret counts as a failed authentication from the client's IP.
+    If the cookie's secret was replaced more than a minute ago, the cookie may have been stolen, and
+    the session is revoked. A wrong secret counts as a failed authentication from the client's IP.
     """
     cookie = _parse_cookie(make_console_cookie(context.settings).read(request) or "")
     if cookie is None:

@@ -84,7 +84,7 @@ def needs_reopening(dispute: Dispute, changed_dispute: Dispute) -> bool:
 def compute_undisputed_amount(
     amount: Decimal, remainder: Decimal, capture_minor: int, undisputed_minor: int
 ) -> Decimal:
-    """Return the undisputed amount of a payment's `remainder`, unrounded.
+    """Return the undisputed part of a payment's `remainder`, unrounded.
 
     `capture_minor` is the captured amount. `undisputed_minor` is the captured amount that is
     neither refunded nor disputed.

@@ -18,11 +18,11 @@ _TOPICS_TEXT = re.compile(r"topic|address", re.IGNORECASE)
 
 @dataclass(slots=True)
 class SearchLimits:
-    """The blocks and recipients of the next search at an endpoint, each at least 1."""
+    """The maximum blocks and recipients in the next search at an endpoint, each at least 1."""
 
     span: int = SPAN_FIRST
     recipients: int = RECIPIENTS_MAX
-    _searches: int = 0  # with `recipients` recipients, since the last change of `recipients`
+    _searches: int = 0  # successful searches since `recipients` last changed
 
     def widen(self, blocks: int, recipients: int = 0) -> None:
         """Widen the limits after a successful search that was as wide as the limits."""

@@ -98,7 +98,7 @@ async def list_secrets(
 
 
 async def add_callback_secret(context: OperationContext, tx: Tx, merchant_id: int) -> str:
-    """Store an encrypted new secret and return its text (`whsec_…`), which is shown only once."""
+    """Encrypt and store a new secret; return its text (`whsec_…`), which is shown only once."""
     secret_id = tx.id_generator.new_id()
     secret = generate_secret()
     await tx.fetch(

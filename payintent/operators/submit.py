@@ -91,7 +91,7 @@ async def describe(
 async def count_changes(
     context: OperationContext, operation: AnyOperation[Any], actor: Actor
 ) -> dict[str, object]:
-    """Count the changes that an operation would make. A reason or approval is not required.
+    """Count the changes that an operation would make. Neither a reason nor approval is required.
 
     Raises `BAD_REQUEST` if the operation has no dry run.
     """

@@ -1,4 +1,4 @@
-"""Create payments, and replay earlier results of the same idempotency key."""
+"""Create payments, and replay earlier results for the same idempotency key."""
 
 import asyncio
 import time
@@ -179,7 +179,7 @@ def reconstruct_created_payment(payment: Payment, expires_in_s: int) -> Payment:
 async def _resolve_unknown_outcome(
     database: Database, request: CreatePaymentRequest, failure: StorageUnavailableError
 ) -> CreatedPayment:
-    """Determine whether a commit took effect, after its response was lost."""
+    """Determine whether a commit whose response was lost has taken effect."""
     if isinstance(
         failure, StorageFullError
     ):  # nothing was written, but the key may have an earlier result

@@ -20,7 +20,7 @@ from payintent.portal.challenges import PasskeyError
 T = TypeVar("T")
 #: COSE identifiers of ES256, EdDSA and RS256, the algorithms in common use.
 _ALGORITHMS = (-7, -8, -257)
-_ALGORITHM_LABEL = 3  # of a COSE key
+_ALGORITHM_LABEL = 3  # label of the algorithm in a COSE key
 _NAME = "Merchant portal"
 #: Returns the creation time of a challenge; None if it is forged or has expired.
 ReadChallenge = Callable[[bytes], datetime | None]

@@ -387,7 +387,7 @@ class Settings(BaseSettings):
     refund_every_s: Interval = 1.0
     """Interval between checks for refunds that must be sent or queried."""
     prune_every_s: Interval = 60.0
-    """Interval at which data is deleted after its retention period."""
+    """Interval between deletions of data whose retention period has ended."""
     prune_batch_max: Batch = 1_000
     """Maximum number of rows that a statement deletes."""
 

@@ -53,7 +53,7 @@ def release_slot() -> None:
     """Release the current request's slot; the request itself continues.
 
     Clients of external servers call this before they send a request. Requests that wait for a
-    shared task also call it, because the task only releases the slot of the request that started
+    shared task also call it, because the task releases only the slot of the request that started
     it.
     """
     if (release := current_slot_release.get()) is not None:

@@ -18,14 +18,14 @@ from payintent_sandbox.ports import taken
 from payintent_sandbox.processes import parent_death_launcher, plain_environment
 
 START_TIMEOUT_S = 60.0
-STOP_TIMEOUT_S = 20.0  # it writes its state before it exits
+STOP_TIMEOUT_S = 20.0  # anvil writes its state before it exits
 POLL_S = 0.02
 ANSWER_TIMEOUT_S = 5.0
-BLOCKS_KEPT = 256  # with their transactions; older blocks lose their logs
+BLOCKS_KEPT = 256  # latest blocks, with their transactions and logs
 
-_STATES_KEPT = 64  # its default writes every state to disk: 664 MB for 3,000 blocks
+_STATES_KEPT = 64  # by default, anvil writes every state to disk: 664 MB for 3,000 blocks
 _STATE_INTERVAL_S = 5
-_COINS = 1_000_000_000  # of each unlocked account, from which testers are funded
+_COINS = 1_000_000_000  # balance of each unlocked account; testers are funded from these accounts
 _LISTENING = re.compile(r"^Listening on 127\.0\.0\.1:(\d+)$", re.MULTILINE)
 _LINES_SHOWN_MAX = 10
 
@@ -89,7 +89,7 @@ class Anvil:
         """Start the chain, by default on a free port, and return its URL. Raises `AnvilError`."""
         if self.alive():
             return self.url
-        if port and taken([port]):  # a foreign process would be mistaken for this chain
+        if port and taken([port]):  # another process would be mistaken for this chain
             raise AnvilError(f"anvil cannot start: port {port} is in use")
         binary = self._binary or ensure()
         if self._folder is not None:

@@ -20,7 +20,7 @@ from pathlib import Path
 VERSION = "1.7.1"
 GLIBC_OLDEST = (2, 35)
 FETCH_TIMEOUT_S = 300.0
-FETCH_ATTEMPTS_MAX = 2  # of npm, which also retries within each attempt
+FETCH_ATTEMPTS_MAX = 2  # npm also retries within each attempt
 VERSION_TIMEOUT_S = 120.0
 
 _OLDEST = (1, 7, 0)  # an older version on PATH lacks required flags
@@ -50,7 +50,7 @@ _KEPT = re.compile(
 
 
 class AnvilError(Exception):
-    """Anvil cannot be found, fetched or started. The message gives the reason in a single line."""
+    """Anvil cannot be found, fetched or started. The message gives the reason on a single line."""
 
 
 class AnvilUnsupportedError(AnvilError):
@@ -66,7 +66,7 @@ class Binary:
     origin: str
 
     def __str__(self) -> str:
-        """Return version, origin and path in a single line."""
+        """Return the version, origin and path on a single line."""
         return f"anvil {self.version} from {self.origin} ({self.path})"
 
 
@@ -98,7 +98,7 @@ def ensure(folder: Path | None = None) -> Binary:
 
 
 def describe() -> str:
-    """Describe the anvil in use in a single line, or the reason for its absence."""
+    """Describe the anvil in use, or why there is none, on a single line."""
     binary = find()
     if binary is not None:
         return str(binary)
@@ -107,7 +107,7 @@ def describe() -> str:
 
 
 def unsupported_reason(system: str, machine: str, glibc: tuple[int, ...]) -> str:
-    """Return the reason why a machine cannot run the package, or "".
+    """Return why a machine cannot run the package, or "".
 
     `glibc` is () on a machine without glibc.
     """

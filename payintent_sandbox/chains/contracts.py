@@ -1,4 +1,4 @@
-"""The compiled contracts: the code to deploy, and the data of calls."""
+"""The compiled contracts, with their deployment code and call data."""
 
 import json
 from collections.abc import Sequence
@@ -44,7 +44,7 @@ class CompiledContract:
         return self.bytecode + _encode(constructors[0] if constructors else {}, arguments)
 
     def call_data(self, function: str, *arguments: Any) -> str:
-        """Return the data of a call. Arguments have their ABI types; addresses are hex digits."""
+        """Return call data. Arguments must match their ABI types; addresses are hex strings."""
         [entry] = [entry for entry in self.abi if entry.get("name") == function]
         return self.selector(function) + _encode(entry, arguments)
 

@@ -173,7 +173,7 @@ async def fund(
     units: int = FUNDED_UNITS,
     symbol: str | None = None,
 ) -> None:
-    """Send `units` whole coins and `units` of each token to an account, or only of `symbol`."""
+    """Send an account `units` coins and `units` of each token, or only `units` of `symbol`."""
     faucet = (await chain.ask("eth_accounts"))[0]
     if symbol is None:
         await chain.send(faucet, address, value=units * 10**COIN_DECIMALS)

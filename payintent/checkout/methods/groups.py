@@ -76,7 +76,7 @@ def group_methods(
     language: Language,
     preferences: MethodPreferences = _NO_PREFERENCES,
 ) -> list[Group]:
-    """Group ordered quotes. The group of the method used last, or used most, comes first.
+    """Group ordered quotes. The group with the method used last, or used most, comes first.
 
     A token that can be paid both with a wallet and by a transfer to an address is listed twice.
     Groups have titles if one of them has several methods.

@@ -64,7 +64,7 @@ def encode_picture(content: bytes) -> bytes:
 
 
 def _check_size(picture: Image.Image) -> None:
-    """Reject decompression bombs by the size in the header, before decoding."""
+    """Reject decompression bombs before decoding, based on the size in the header."""
     width, height = picture.size
     if width * height > PIXELS_MAX[picture.format or ""]:
         raise PictureUnavailableError(f"too large: {width} x {height} pixels")
@@ -101,7 +101,7 @@ class _PictureResolver(CheckedResolver, AbstractResolver):
 
 
 class PictureFetcher:
-    """An HTTP client for pictures, which opens its session on the first fetch.
+    """An HTTP client for pictures. It opens its session on the first fetch.
 
     Every resolved address is checked against the egress rules, including after a redirect.
     """

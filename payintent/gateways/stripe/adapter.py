@@ -75,7 +75,7 @@ from payintent.gateways.stripe.events import (
 API_VERSION = "2026-10-28.endive"
 #: The Stripe.js release that matches the API version.
 SCRIPT_URL = "https://js.stripe.com/endive/stripe.js"
-OPERATION_TIMEOUT_S = 15.0  # for all requests of an operation together
+OPERATION_TIMEOUT_S = 15.0  # total for all requests of an operation
 #: Stripe deletes idempotency keys after 24 h. A later retry would create a second intent.
 REPLAY_WINDOW_S = 23 * 3600
 REFUND_PAGE_SIZE = 100  # Stripe's maximum
@@ -177,7 +177,7 @@ class StripeGateway:
     async def refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
         """Request a refund, unless Stripe already has a refund with this id.
 
-        The idempotency key only prevents a second refund for a day, so the existing refunds are
+        The idempotency key prevents a second refund for only a day, so the existing refunds are
         searched first.
         """
         return await _limit_time(self._refund(account, request))

@@ -1,4 +1,4 @@
-"""The supervisor's view of a process, restart delays and the number of usable cores."""
+"""Restart delays, the number of usable cores, and the supervisor's view of a process."""
 
 import os
 import random

@@ -5,7 +5,7 @@ from enum import StrEnum
 
 
 class Calling(StrEnum):
-    """The number and the timing of the callbacks that report a capture."""
+    """The number and timing of the callbacks that report a capture."""
 
     ONCE = "once"
     LATE = "late"

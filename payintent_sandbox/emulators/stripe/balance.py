@@ -21,7 +21,7 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 
 class Balance:
-    """The movements of all balances."""
+    """The balance transactions and payouts of all accounts."""
 
     def __init__(self, records: AccountRecords, disputes: Disputes) -> None:
         self._records = records

@@ -79,11 +79,11 @@ class Invoice:
     page_url: str
     ends_at: datetime
     card: Card | None = None
-    code: str | None = None  # of the transaction; None before the first attempt
+    code: str | None = None  # response code of the transaction; None before the first attempt
     tran_ref: str = ""
     at: datetime | None = None
     status: str = ""  # A approved, S settled, V voided
-    refund_status: str = "RF"  # the status of its refunds
+    refund_status: str = "RF"  # the status of new refunds
     refunds: list[Refund] = field(default_factory=list[Refund])
 
     @property

@@ -1,6 +1,6 @@
 """API keys from the environment, the system's keyring or a private file.
 
-Except in `grade --key`, keys are not command-line arguments, because arguments are visible to all
+Except with `grade --key`, keys are not command-line arguments, because arguments are visible to all
 users. Every command
 accepts test keys; live keys require `--live`.
 """
@@ -19,7 +19,7 @@ from payintent_cli.usage import UsageError
 TEST_KEY = "sk_test_"
 _BASE_URL = "http://127.0.0.1:8080"
 _SERVICE = "payintent"
-_KEYRING_FAILED = (RuntimeError, OSError)  # its own errors are RuntimeErrors
+_KEYRING_FAILED = (RuntimeError, OSError)  # keyring's own errors are RuntimeErrors
 
 
 @dataclass(frozen=True, kw_only=True)

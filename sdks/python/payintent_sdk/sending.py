@@ -84,7 +84,7 @@ def send(http: httpx.Client, request: httpx.Request, whole_s: float) -> httpx.Re
 async def send_async(
     http: httpx.AsyncClient, request: httpx.Request, whole_s: float
 ) -> httpx.Response:
-    """Send a request asynchronously. Otherwise, the same as `send`."""
+    """Send a request like `send`, but asynchronously."""
     try:
         return await asyncio.wait_for(_send_async(http, request), whole_s + _CONNECT_FIRST_S)
     except asyncio.TimeoutError:

@@ -23,9 +23,9 @@ from payintent_cli.targets import exact_target, is_untrusted, tls_context
 from payintent_cli.usage import UsageError
 
 _TIMEOUT_S = 15.0  # the service's webhook timeout
-_HUNG_UP_S = 3.0  # for work that a shop does after the response timeout
+_HUNG_UP_S = 3.0  # time for work that a shop does after the response timeout
 _LOOK_S = 0.05
-_TRIES = 3  # for a webhook that gets an error response
+_TRIES = 3  # attempts to deliver a webhook that gets error responses
 #: The status with which a shop rejects an unsupported request.
 REFUSED = 409
 
@@ -96,7 +96,7 @@ class Shop:
         self._request("POST", f"{self._orders_url}/poll", None)
 
     def visit(self, return_url: str, payment_id: str) -> int:
-        """Return to the shop, with a query that claims that a payment is paid.
+        """Open the shop's return page, with a query that claims that the payment is paid.
 
         Return the status.
         """
@@ -124,7 +124,7 @@ class Shop:
         return [call.result() for call in calls]
 
     def look_refunded(self, order: Order, expected: Decimal) -> Decimal:
-        """Return the refunded amount that the shop shows, after it has had time to update it."""
+        """Return the refunded amount that the shop shows after it has had time for an update."""
         end = time.monotonic() + (_TIMEOUT_S if self._settle_s else 0)
         while (shown := self._refunded(order)) != expected and time.monotonic() < end:
             time.sleep(_LOOK_S)
