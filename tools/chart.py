@@ -30,7 +30,7 @@ LEAST = [
     *("--set", "settings.PAYINTENT_API_BASE=https://pay.example.com/v1"),
     *("--set", "settings.PAYINTENT_CHECKOUT_BASE=https://pay.example.com/c"),
 ]
-#: The oldest version that Chart.yaml allows, and the newest that the validator has schemas for.
+#: The oldest Kubernetes version that Chart.yaml allows, and the newest that the validator supports.
 VERSIONS = ("1.29.0", "1.37.0")
 LOCK = ROOT / "requirements" / "kubernetes.txt"
 FOLDER = Path(sys.prefix) / "kubernetes"
@@ -51,8 +51,10 @@ def main() -> int:
         for name, more in (("full", ["--values", str(FULL)]), ("least", LEAST))
     }
     problems = [line for text in rendered.values() for line in findings(text)]
-    print(f"helm {version}: linted, rendered {len(rendered)} times")
-    print("\n".join(problems) or "pods are hardened, images have digests, no secret is rendered")
+    print(f"helm {version}: linted, and rendered {len(rendered)} times")
+    print(
+        "\n".join(problems) or "pods are hardened, images have digests, and no secret is rendered"
+    )
     return 1 if problems else validate(rendered)
 
 

@@ -191,7 +191,7 @@ class Database(Executor):
     async def transaction(self, lock_timeout_ms: int | None = None) -> AsyncGenerator[Tx]:
         """Open a transaction that commits at the end of the block and rolls back on an exception.
 
-        `lock_timeout_ms` overrides the lock timeout of the settings.
+        `lock_timeout_ms` overrides the lock timeout from the settings.
         """
         connection = await self._borrow()
         token = in_transaction.set(True)

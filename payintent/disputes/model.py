@@ -47,7 +47,7 @@ class Dispute:
 
 
 def apply_report(dispute: Dispute, report: DisputeReport) -> Dispute:
-    """Return the dispute as changed by a report. Late and out-of-order reports are safe.
+    """Return the dispute updated with a report. Reports may arrive late or out of order.
 
     The state never moves backwards, unless the merchant appeals a lost dispute. A stale report can
     still record that money was withdrawn or reinstated.

@@ -141,7 +141,7 @@ class AuthenticationAttempts:
     async def attempt(self, request: Request, prefix: str) -> AsyncGenerator[None]:
         """Count an `UnauthorizedError` raised in the block against the request's address.
 
-        Raises `RATE_LIMITED` instead if the address has failed too often.
+        Raises `RATE_LIMITED` instead if there have been too many failures from the address.
         """
         address = self._viewers.get_caller_address(request)
         is_limited = bool(self._buckets.get_wait_s(address))

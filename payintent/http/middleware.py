@@ -30,7 +30,7 @@ class ScriptSources:
     scripts: tuple[str, ...] = ()
     frames: tuple[str, ...] = ()
     connections: tuple[str, ...] = ()
-    inline_hashes: tuple[str, ...] = ()  # of inline scripts
+    inline_hashes: tuple[str, ...] = ()  # hashes of inline scripts
 
 
 def content_security_policy(

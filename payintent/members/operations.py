@@ -29,7 +29,7 @@ _LINK_BYTES = 32
 _INVITATION = """\
 You have been invited to the merchant portal of {merchant}.
 
-Open this link to sign in. It works once, within {hours} hours:
+Open this link to sign in. It works only once and expires after {hours} hours:
 
 {link}
 
@@ -60,7 +60,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     """Invite a person to the merchant portal with a sign-in link.
 
     If a mail server is configured, the link is mailed. Otherwise, it is printed once. The link
-    works once, within 72 hours. Inviting a member again replaces the previous link.
+    works only once and expires after 72 hours. Inviting a member again replaces the previous link.
     """
 
     action: ClassVar[str] = "merchant.invite"

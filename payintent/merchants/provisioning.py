@@ -36,11 +36,11 @@ class TestSide:
 
 
 async def ensure_test_side(context: OperationContext, tx: Tx, merchant_id: int) -> TestSide:
-    """Return a live merchant's test merchant, creating it or its test account if needed.
+    """Return a live merchant's test merchant, creating it or its test accounts if needed.
 
-    A new test merchant has the live merchant's profile, a separate test gateway account, and the
-    default methods of that account and of the platform's test accounts. It has no callback URL and
-    does not send mail. Raises `BAD_REQUEST` for a test merchant.
+    A new test merchant has the live merchant's profile, its own accounts for test cards and test
+    addresses, and the default methods of these accounts and of the platform's test accounts. It
+    has no callback URL and does not send mail. Raises `BAD_REQUEST` for a test merchant.
     """
     live = await merchant_store.lock(tx, merchant_id)
     if live is None or not live.livemode:

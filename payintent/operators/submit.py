@@ -93,12 +93,12 @@ async def count_changes(
 ) -> dict[str, object]:
     """Count the changes that an operation would make. Neither a reason nor approval is required.
 
-    Raises `BAD_REQUEST` if the operation has no dry run.
+    Raises `BAD_REQUEST` if the operation does not support dry runs.
     """
     context = replace(context, actor=actor)
     check_role(context, operation)
     if isinstance(operation, ReadOperation) or not operation.has_dry_run:
-        raise BadRequestError(f"{operation.action} has no dry run")
+        raise BadRequestError(f"{operation.action} does not support dry runs")
     await operation.check(context)
     return {"dry_run": True, "action": operation.action, **await operation.count_changes(context)}
 

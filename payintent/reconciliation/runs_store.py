@@ -16,7 +16,7 @@ LEASE_S = 60
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SourceFile:
-    """A file in a folder or bucket; `version` changes with its content."""
+    """A file in a folder or bucket; `version` changes with the file's content."""
 
     source: str
     account_id: int
@@ -278,8 +278,8 @@ class ReportingAccount:
 
     account_id: int
     provider: str
-    newest_run_name: str | None  # of the newest run; None: no runs yet
-    open_run_name: str | None  # of the oldest open run; None: no open run
+    newest_run_name: str | None  # None: no runs yet
+    open_run_name: str | None  # name of the oldest open run; None: no open run
 
 
 async def list_reporting_accounts(

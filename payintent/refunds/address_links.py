@@ -13,7 +13,7 @@ _CONTEXT = "refund-address:"
 
 @dataclass(frozen=True, slots=True)
 class RefundAddressLinks:
-    """Creates and reads links. Anyone who has a refund's link can enter its address."""
+    """Creates and reads links. Anyone who has a refund's link can enter the address."""
 
     encryption: Encryption
     checkout_base: str

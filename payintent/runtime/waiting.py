@@ -33,7 +33,7 @@ async def finish_unless_stopped(work: Awaitable[T], stop: asyncio.Event) -> T | 
         await asyncio.gather(work_task, stop_task, return_exceptions=True)
 
 
-# Requests and logs leave few reference cycles; the default of 700 objects costs 10 % of the CPU.
+# Requests and logs leave few reference cycles. The default, 700 objects, costs 10 % of CPU time.
 _COLLECT_AFTER_OBJECTS = 50_000
 
 

@@ -15,7 +15,7 @@ from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
 
 NATIVE = "0x" + 40 * "0"
 COIN_DECIMALS = 18
-FUNDED_UNITS = 1_000_000  # whole tokens, and whole coins
+FUNDED_UNITS = 1_000_000  # in whole tokens and whole coins
 _ALLOWANCE_MAX = 2**256 - 1
 
 

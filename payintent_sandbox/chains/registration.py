@@ -37,8 +37,8 @@ class ChainRegistration:
     async def settle(self, dev_chains: DevChains, slug: str, merchants: Sequence[int]) -> DevChain:
         """Prepare a chain that was restarted while it was watched. Raises `DevChainError`.
 
-        Its cursor is reset before anything is deployed: a watcher halts the chain if the blocks
-        that it has read have changed.
+        The cursor is reset before anything is deployed, because a watcher halts the chain if the
+        blocks that it has read have changed.
         """
         await self._reset_cursor(slug, dev_chains.url(slug))
         return await self.take(dev_chains, await dev_chains.make_ready(slug), merchants)
@@ -143,7 +143,7 @@ class ChainRegistration:
         """Read a chain from block 0 again if it lacks the last block that was read.
 
         A chain that was killed may have lost blocks that were already read. Stored transfers are
-        not settled twice. Only the sandbox resets a cursor: elsewhere a lost final block halts the
+        not settled twice. Only the sandbox resets a cursor; elsewhere, a lost final block halts the
         chain.
         """
         cursor = await chain_store.get_cursor(self.service.database, slug)

@@ -35,8 +35,8 @@ class Choice:
     quote: dict[str, Any]
     name: str
     icon: Markup
-    duration: str = ""  # how long the network usually takes
-    network_fee: str = ""  # how much the network usually costs
+    duration: str = ""  # usual time for a transfer on the network
+    network_fee: str = ""  # usual fee for a transfer on the network
 
     @property
     def value(self) -> str:
@@ -78,8 +78,8 @@ def group_methods(
 ) -> list[Group]:
     """Group ordered quotes. The group with the method used last, or used most, comes first.
 
-    A token that can be paid both with a wallet and by a transfer to an address is listed twice.
-    Groups have titles if one of them has several methods.
+    A token is listed twice if buyers can pay both from a wallet and by sending it to an address.
+    Groups have titles if at least one of them has several methods.
     """
     members: dict[MethodGroup, dict[object, list[dict[str, Any]]]] = {}
     for number, quote in enumerate(quotes):

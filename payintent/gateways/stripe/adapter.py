@@ -92,7 +92,7 @@ _FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
 _UNAUTHORISED_STATUSES = frozenset({401, 403})
 #: After these statuses, the request may have taken effect, or may still take effect.
 _UNSETTLED_STATUSES = frozenset({408, 409, 425, 429})
-_INVALID_REQUEST_STATUSES = frozenset({400, 402, 404})  # the API key is accepted
+_INVALID_REQUEST_STATUSES = frozenset({400, 402, 404})  # Stripe accepted the API key
 _REJECTION_TYPES = frozenset({"invalid_request_error", "card_error"})
 _KEY_REUSE_ERROR_TYPE = "idempotency_error"
 
@@ -228,8 +228,8 @@ class StripeGateway:
     ) -> str | SessionReport | OutcomeUnknown:
         """Repeat a creation request whose response was lost, and return the intent's id.
 
-        If Stripe did not receive the first request, the second creates the intent. It cannot be
-        paid, because no buyer has its client secret.
+        If Stripe did not receive the first request, the second request creates the intent. This
+        intent cannot be paid, because no buyer has its client secret.
         """
         if self._now() - session.opened_at.timestamp() > REPLAY_WINDOW_S:
             return OutcomeUnknown(

@@ -16,7 +16,7 @@ from payintent.runtime.processes.member import READY
 #: Time from the signal that ends a process until it is killed. A drain takes at most 20 s.
 END_MAX_S = 24.0
 STATES = ("starting", "ready", "ending")
-_STABLE_AFTER_S = 60.0  # resets the number of consecutive failures
+_STABLE_AFTER_S = 60.0  # running time that resets the number of consecutive failures
 _RESTART_S, _RESTART_MAX_S = 0.2, 30.0
 _DOUBLINGS_MAX = 8
 

@@ -1,4 +1,4 @@
-"""The test cards of the simulator, and the outcome of each, as data."""
+"""The simulator's test cards and their outcomes."""
 
 from dataclasses import dataclass
 from enum import StrEnum
@@ -9,9 +9,9 @@ class Calling(StrEnum):
 
     ONCE = "once"
     LATE = "late"
-    THRICE = "thrice"  # the same event in different bytes
+    THRICE = "thrice"  # the same event, with different bytes each time
     NEVER = "never"
-    BADLY_SIGNED = "badly_signed"  # the first attempt only
+    BADLY_SIGNED = "badly_signed"  # only in the first attempt
 
 
 class Refunding(StrEnum):

@@ -58,7 +58,7 @@ class Refund:
     """A refund of an invoice, in any status."""
 
     amount: Decimal
-    status: str  # RF, RP or RR
+    status: str  # RF completed, RP pending, RR rejected
     reference: str
     name: str  # assigned by the merchant
     at: datetime

@@ -1,8 +1,7 @@
 """API keys from the environment, the system's keyring or a private file.
 
 Except with `grade --key`, keys are not command-line arguments, because arguments are visible to all
-users. Every command
-accepts test keys; live keys require `--live`.
+users. Every command accepts test keys; live keys require `--live`.
 """
 
 from __future__ import annotations
@@ -31,7 +30,10 @@ class Access:
 
 
 def find_access(*, live: bool, base_url: str | None) -> Access:
-    """Return the API key. Raises `UsageError` if it is missing, or live without `--live`."""
+    """Return the API key and its service's URL.
+
+    Raises `UsageError` if the key is missing, or live without `--live`.
+    """
     stored = _stored(live=live)
     key = _from_environment() or (stored.key if stored else "")
     if not key:
@@ -120,7 +122,7 @@ def _stored(*, live: bool) -> Access | None:
 
 
 def _environment(*names: str) -> str:
-    """Return the first variable that is set. Later names are older."""
+    """Return the value of the first variable that is set. Later names are older."""
     values = (os.environ.get(name, "").strip() for name in names)
     return next(filter(None, values), "")
 

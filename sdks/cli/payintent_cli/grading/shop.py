@@ -62,11 +62,11 @@ class Shop:
         self._http = httpx.Client(timeout=_TIMEOUT_S, verify=self._tls)
 
     def place_order(self) -> Order:
-        """Make the shop create an order. Raises `UsageError` if it fails."""
+        """Place an order in the shop. Raises `UsageError` if this fails."""
         return self._buy(str(uuid.uuid4()))
 
     def place_orders(self, count: int) -> list[Order]:
-        """Make the shop create several orders, sequentially."""
+        """Place several orders sequentially."""
         return [self.place_order() for _ in range(count)]
 
     def click_twice(self, cart_id: str | None = None) -> list[Order]:
@@ -254,7 +254,7 @@ def _object(answer: httpx.Response) -> dict[str, Any]:
 def _order(url: str, said: dict[str, Any], cart_id: str) -> Order:
     names = ("order_id", "payment_id", "amount", "currency")
     if not all(isinstance(said.get(name), str) for name in names):
-        raise UsageError(f"{url} returns no valid {', '.join(names)}")
+        raise UsageError(f"{url} does not return a valid {', '.join(names)}")
     order_id, payment_id, amount, currency = (said[name] for name in names)
     return Order(
         id=order_id, cart_id=cart_id, payment_id=payment_id, amount=amount, currency=currency
