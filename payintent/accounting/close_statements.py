@@ -34,7 +34,7 @@ async def close_due_days(database: Database) -> bool:
 
 
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
-    """Close all days up to the first day with new entries, or all past days if there are none."""
+    """Close the days up to the first day with entries, or all past days if there are no entries."""
     closing = await closing_store.lock_closing(tx, merchant_id)
     # A concurrent worker may have used a later watermark. Going back would repeat its entries.
     watermark = max(watermark, closing.last_closed_entry)

@@ -63,7 +63,7 @@ class NewPayout(Generic[AnyPayout]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutTable(Generic[AnyRecord]):
-    """A table of payouts. An owner's payouts have unique references, unless they were reversed."""
+    """A table of payouts. An owner's payouts have unique references, except reversed payouts."""
 
     name: LiteralString
     noun: str  # used in messages

@@ -1,4 +1,4 @@
-"""Templates, language options, headers and error pages of hosted pages."""
+"""Templates, language options, headers and error pages for the hosted checkout."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
@@ -43,7 +43,7 @@ _MESSAGE_KEYS: Mapping[ErrorCode | type[Exception], str] = {
     LockTimeoutError: "sorry_busy",
     EncryptionKeyError: "sorry_unreadable",
 }
-#: Errors that a retry cannot fix. Their page has no retry link.
+#: Errors that a retry cannot fix. Their pages have no retry link.
 _NOT_RETRYABLE = frozenset({ErrorCode.CHECKOUT_NOT_FOUND, BodyTooLargeError, EncryptionKeyError})
 
 

@@ -1,4 +1,4 @@
-"""Anvil as a child process: a development chain on a port, with its state in a separate folder."""
+"""Run anvil, a development chain, as a child process with its state in a separate folder."""
 
 import argparse
 import contextlib
@@ -121,7 +121,7 @@ class Anvil:
         return self.url
 
     def stop(self) -> None:
-        """Stop the chain, which writes its state. Has no effect if the chain is not running."""
+        """Stop the chain, which saves its state. Has no effect if the chain is not running."""
         if self._process is None:
             return
         self._process.send_signal(signal.SIGTERM)
@@ -184,7 +184,7 @@ def prepare_folder(folder: Path) -> None:
 
 
 def main() -> None:
-    """Replace this process with anvil. `supervised_command` starts it."""
+    """Replace this process with anvil. The command from `supervised_command` runs this."""
     parser = argparse.ArgumentParser(
         prog="python -m payintent_sandbox.chains.anvil", description=__doc__
     )
