@@ -44,7 +44,7 @@ _BODY = {
 
 @dataclass(slots=True)
 class _Shop:
-    """A merchant and its buyers, who continue the payments of the previous step."""
+    """A merchant and its buyers, who continue the payments from the previous step."""
 
     base: str
     api_key: str

@@ -33,7 +33,7 @@ class Reply:
 
 
 class CallFailedError(Exception):
-    """No complete response arrived. The message is a short, stable kind of failure."""
+    """No complete response arrived. The message is a short, stable name of the failure."""
 
 
 @dataclass(slots=True)
@@ -68,7 +68,7 @@ class Client:
             async with asyncio.timeout(self._timeout_s):
                 return await self._exchange(request)
         except TimeoutError as error:
-            raise CallFailedError("no answer in time") from error
+            raise CallFailedError("no response in time") from error
 
     async def close(self) -> None:
         for connection in self._free:
@@ -82,7 +82,7 @@ class Client:
             connection.writer.write(request)
             reply, is_kept = await _read(connection.reader)
         except asyncio.IncompleteReadError as error:
-            raise CallFailedError("closed" if error.partial else "closed unanswered") from error
+            raise CallFailedError("closed" if error.partial else "closed without reply") from error
         except OSError as error:
             raise CallFailedError("reset") from error
         finally:

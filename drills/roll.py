@@ -17,7 +17,7 @@ from drills.summary import BETWEEN_S, FIGURES, figures, figures_of_each
 _LOOK_S = 0.05
 _ROLL_S = 120.0  # for a busy machine
 _PROCESSES = 2
-#: Like proxies and libraries, close idle connections some seconds before the drain ends.
+#: Like proxies and libraries, close idle connections a few seconds before the drain ends.
 _IDLE_MAX_S = 2.0
 _DONE, _FAILED = "roll_done", "roll_failed"
 

@@ -148,12 +148,12 @@ async def _mine(
 
 
 async def _keep_alive(database: Postgres, port: int) -> None:
-    """Restart the database on the same port whenever it ends."""
+    """Restart the database on the same port whenever it exits."""
     while True:
         await asyncio.sleep(_DATABASE_POLL_S)
         if database.alive():
             continue
-        print("the database ended; restarting it", flush=True)
+        print("the database exited; restarting it", flush=True)
         try:
             await asyncio.to_thread(database.start, port)
         except PostgresError as error:

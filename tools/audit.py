@@ -67,7 +67,7 @@ def main() -> int:
 def _judge(packages: list[dict[str, Any]]) -> int:
     skipped = [package["name"] for package in packages if "skip_reason" in package]
     if skipped:
-        _not_audited(f"{len(skipped)} of {len(packages)} are unknown to osv: {', '.join(skipped)}")
+        _not_audited(f"{len(skipped)} of {len(packages)} unknown to osv: {', '.join(skipped)}")
     found = [(package, item) for package in packages for item in package.get("vulns", [])]
     for package, item in found:
         versions = ", ".join(item["fix_versions"])

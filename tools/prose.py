@@ -78,7 +78,7 @@ class Measurement:
         self.participles += measurement.participles
 
     def rate(self, marker: Marker) -> float:
-        """Return the marker's occurrences in 1,000 words."""
+        """Return the marker's occurrences per 1,000 words."""
         return _PER_WORDS * self.markers[marker.name] / max(self.words, 1)
 
     def failures(self) -> list[str]:

@@ -1,4 +1,4 @@
-"""Checks whether statements add up to the balances, using separate formulas."""
+"""Checks whether statements add up to the balances, using independent formulas."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -105,7 +105,7 @@ async def count_unclosed(database: asyncpg.Connection, merchants: Sequence[int])
 
 
 async def _of_merchant(database: asyncpg.Connection, merchant_id: int) -> list[PagesVerdict]:
-    # These functions call only methods that a connection also has.
+    # The store functions expect an `Executor`, but call only methods that a connection also has.
     statements = await statement_store.list_statements(database, _ALL, merchant_id=merchant_id)  # type: ignore[arg-type]
     pages: dict[tuple[str, str], list[Page]] = {}
     for statement in reversed(statements):

@@ -32,7 +32,7 @@ class Drill:
     """All runs, with the requests of their clients."""
 
     scene: Scene
-    per_s: float  # requests per second of each merchant
+    per_s: float  # requests per second from each merchant
     around_s: float = 15.0  # duration of the load before a fault and after its repair
     calls: list[Call] = field(default_factory=list[Call])
     verdict: Verdict = field(default_factory=lambda: Verdict(frozenset(), frozenset(), frozenset()))

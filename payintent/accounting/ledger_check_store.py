@@ -247,7 +247,7 @@ async def count_missing_entries(database: Executor) -> int:
 async def add_missing_entries(tx: Tx, kind: FactKind, after: UUID, limit: int) -> list[UUID]:
     """Add ledger entries for facts without entries, in id order; return the ids of the facts.
 
-    Entries that the fact's transaction adds concurrently are not changed.
+    Entries that a fact's own transaction adds concurrently are not changed.
     """
     if kind is FactKind.CAPTURES:
         rows = await tx.fetch(f"SELECT * FROM ({_CAPTURES}) f {_NEXT}", after, limit)

@@ -40,7 +40,7 @@ class EndpointComparison:
         self._tasks: dict[str, asyncio.Task[list[EndpointStatus]]] = {}
 
     async def compare(self, chain: ChainRecord) -> list[EndpointStatus]:
-        """Compare a chain's endpoints within four seconds, or return [] if it has none."""
+        """Compare a chain's endpoints within four seconds. Return [] if the chain has none."""
         if (statuses := self._cache.get(chain.slug)) is not None:
             return statuses
         task = self._tasks.get(chain.slug)

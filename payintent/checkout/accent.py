@@ -15,7 +15,7 @@ _Rgb = tuple[int, int, int]
 
 @dataclass(frozen=True, slots=True)
 class Shades:
-    """Colours in one theme, as `#rrggbb`. `text` is the text of buttons."""
+    """Colours in one theme, as `#rrggbb`. `text` is the text colour of buttons."""
 
     button: str
     text: str

@@ -99,7 +99,7 @@ def make_next_link(
 def get_operation_url(
     visit: OperatorVisit, operation: type[ChangeOperation[Any]], **fields: object
 ) -> str | None:
-    """Return the URL of an operation's form with these fields; None if the role forbids it."""
+    """Return the URL of an operation's form with these fields; None if the role may not run it."""
     if not visit.allows(operation):
         return None
     url = f"/operations/{operation.action.replace('.', '/')}"

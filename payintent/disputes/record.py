@@ -71,7 +71,7 @@ async def record_dispute(tx: Tx, account_id: int, report: DisputeReport) -> UUID
     """Apply a report and return the payment's id. Late and out-of-order reports are safe.
 
     Locks the payment, the capture and the dispute, in this order. Raises `EarlyReportError` if the
-    capture is not recorded yet. A dispute of another shop's capture is only logged.
+    capture is not recorded yet. A dispute over another shop's capture is only logged.
     """
     reported_capture = await lock_reported_capture(tx, account_id, report.capture)
     if reported_capture is None:

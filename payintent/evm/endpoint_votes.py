@@ -72,7 +72,7 @@ async def read_at_endpoints(
     chain: str,
     kind: str,
 ) -> Agreement[Log, Fact]:
-    """Read a range from endpoints that have `block`; if too few agree, decide on each log.
+    """Read a range from endpoints that have `block`; if too few agree, decide log by log.
 
     Raises `ChainUnavailableError` if too few endpoints can be read, or if they disagree about the
     last block itself.

@@ -1,4 +1,4 @@
-"""Records and errors of chain access, independent of the transport."""
+"""Records and errors for chain access, independent of the transport."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass

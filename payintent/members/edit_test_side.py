@@ -35,7 +35,7 @@ _ALREADY_ROLLED = (
     "The secret has been rolled since you opened this page. If you have not stored the new secret, "
     "roll it again."
 )
-_TOO_MANY_ROLLS = f"The secret can be rolled {_ROLLS_MAX} times an hour. Try again later."
+_TOO_MANY_ROLLS = f"The secret can be rolled up to {_ROLLS_MAX} times an hour. Try again later."
 _PRIVATE_HOST = "The host of the callback URL must have only public addresses."
 
 

@@ -110,7 +110,7 @@ async def set_side(database: Executor, session_id: UUID, *, in_test: bool) -> No
 async def rotate(
     database: Executor, session_id: UUID, old_digest: bytes, new_digest: bytes
 ) -> bool:
-    """Replace a session's cookie digest; return False if a concurrent request has done so."""
+    """Replace a session's cookie digest; return False if a concurrent request already has."""
     row = await database.row(
         """
         UPDATE member_session

@@ -109,7 +109,7 @@ async def list_refunds(
     before: UUID | tuple[datetime, UUID] | None,
     limit: int,
 ) -> list[Refund]:
-    """List refunds, newest first. A list of a single status starts with the latest update."""
+    """List refunds, newest first; if filtered only by status, most recently updated first."""
     database, status = visit.context.database, query.get("status")
     if status is not None and status not in set(RefundStatus):
         raise BadRequestError("Select a status from the list.")

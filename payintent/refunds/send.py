@@ -130,7 +130,7 @@ class RefundSender:
         return result
 
     async def _decline_disputed_refund(self, due_refund: DueRefund) -> None:
-        """Decline an unsent refund if a dispute already returns the money."""
+        """Decline an unsent refund if a dispute is already returning the money."""
         async with self.database.transaction() as tx:
             _, refund, _ = await lock_refund(tx, due_refund.refund.id)
             is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None

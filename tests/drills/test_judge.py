@@ -59,7 +59,7 @@ def test_an_event_that_is_not_stored_or_not_delivered_is_missing() -> None:
 
 
 def test_a_cancellation_without_a_response_needs_an_event_if_it_took_effect() -> None:
-    silent = [*CALLS[:2], call(CANCEL, "pi_2", outcome="no answer in time")]
+    silent = [*CALLS[:2], call(CANCEL, "pi_2", outcome="no response in time")]
     assert judge(silent, STORED, [], []).missing == {"pi_2"}
     undone = [STORED[0], StoredPayment("pi_2", "k2", "PENDING")]
     assert judge(silent, undone, [], []).is_clean

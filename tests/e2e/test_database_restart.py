@@ -117,4 +117,4 @@ async def test_a_payment_completes_after_a_database_restart(
     payment = await wait_until(try_create, "a payment")
     await merchant.pay(await merchant.select(payment))
     await merchant.wait_for_webhook(payment, "payment.completed")
-    assert "the database ended" in sandbox.output.read_text()
+    assert "the database exited" in sandbox.output.read_text()

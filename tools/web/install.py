@@ -38,7 +38,7 @@ def install(locked: Path, folder: Path) -> None:
         if process.returncode == 0:
             return
         if attempt == ATTEMPTS_MAX:
-            raise SystemExit(f"the packages of {locked} cannot be installed: {process.stderr}")
+            raise SystemExit(f"the packages in {locked} cannot be installed: {process.stderr}")
 
 
 def main() -> None:

@@ -16,7 +16,7 @@ from shop import payments
 from shop.models import Order
 
 IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
-#: The order page's text and button label for each status of the payment.
+#: The order page's text and button label for each payment status.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),

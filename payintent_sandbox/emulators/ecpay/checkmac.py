@@ -19,7 +19,7 @@ def compute(pairs: Pairs, hash_key: str, hash_iv: str) -> str:
 
 
 def attach(fields: dict[str, str], hash_key: str, hash_iv: str) -> dict[str, str]:
-    """Sign the fields of a response. As at ECPay, the value is the last field."""
+    """Sign the fields of a response. The value is the last field, as in ECPay's responses."""
     return fields | {NAME: compute(fields.items(), hash_key, hash_iv)}
 
 

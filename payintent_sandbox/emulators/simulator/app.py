@@ -1,4 +1,4 @@
-"""HTTP routes of the simulator: the merchants' API, the buyer's pages, the tester's switches."""
+"""HTTP routes of the simulator: the merchant API, the buyer pages and the tester controls."""
 
 from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager
@@ -184,7 +184,7 @@ async def _pay(emulator: SimulatorEmulator, request: Request, body: bytes) -> Re
             return _page(session, error="This is not one of the test cards below.", status=422)
         if not emulator.pay(session, card):
             return _page(session, status=409)
-    # If a form is submitted twice, it is paid once, and both responses redirect to the same page.
+    # A repeated submission does not pay again, and redirects to the same page.
     challenged = session.status is Status.AUTHORISING
     return _see_other(session.pay_url if challenged else session.order.return_url)
 

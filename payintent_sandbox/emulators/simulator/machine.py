@@ -77,7 +77,7 @@ class SimulatorEmulator:
         return _fresh(session)
 
     def captured(self, account: Account, capture_id: str) -> Session | None:
-        """Find the session of an account by its capture."""
+        """Find an account's session by the id of its capture."""
         session = self._captured.get(capture_id)
         return session if session and session.account is account else None
 
@@ -89,7 +89,7 @@ class SimulatorEmulator:
         return _fresh(session)
 
     def close(self, session: Session) -> bool:
-        """Close a session for the merchant; return False if it is paid or in its challenge."""
+        """Close a session for the merchant; return False if it is paid or in a challenge."""
         if session.status in {Status.PAID, Status.AUTHORISING}:
             return False
         if session.status is Status.OPEN:

@@ -21,7 +21,7 @@ _OK = 200
 _NAMES = re.compile(r"\b(?:pi|re)_[0-9A-Za-z]+")
 _CANCEL = re.compile(r"/v1/payment_intents/\w+/cancel")
 _DECIDED = {"succeeded": "refund.updated", "failed": "refund.failed"}
-_objects = cast("dict[str, Any]", store)  # the objects of localstripe, by kind and id
+_objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and id
 
 
 @dataclass(frozen=True, slots=True)

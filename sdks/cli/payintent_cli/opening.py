@@ -16,7 +16,7 @@ def open_checkout(access: Access, payment_id: str, *, only_print: bool) -> None:
         payment = client.payments.get(payment_id)
     url = payment.checkout_url
     if url is None or not url.startswith(("https://", "http://")):
-        raise UsageError(f"{payment_id} does not have a checkout URL: it is {payment.status}")
+        raise UsageError(f"{payment_id} has no checkout URL: its status is {payment.status}")
     print(url, flush=True)
     if not only_print and not webbrowser.open(url):
         raise UsageError("the browser could not be opened")

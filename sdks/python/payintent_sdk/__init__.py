@@ -1,4 +1,4 @@
-"""A client of the Payment Intent Service for a merchant's server."""
+"""A client for the Payment Intent Service, for use on a merchant's server."""
 
 from payintent_sdk import deposits, errors, events, models, onchain, webhooks
 from payintent_sdk.client import AsyncClient, Client

@@ -1,4 +1,4 @@
-/** A client of the Payment Intent Service for a merchant's server. */
+/** A client for the Payment Intent Service, for use on a merchant's server. */
 
 export { Client } from "./client.js";
 export type { ClientOptions } from "./client.js";

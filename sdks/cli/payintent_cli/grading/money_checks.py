@@ -236,7 +236,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "double_click_again",
         "a buyer who cancels on the checkout page, then clicks Buy twice at the same time",
-        "number the attempts, and derive the Idempotency-Key from the order and the number",
+        "number the attempts; derive the Idempotency-Key from the order and attempt number",
         _clicked_twice_again,
     ),
     (
