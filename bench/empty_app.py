@@ -1,7 +1,7 @@
-"""The minimum cost of a request: an application that only responds, run by the service's server.
+"""An application that only responds, to measure the minimum cost of a request.
 
-`python -m bench.empty_app PORT`. HTTP and request admission are handled by the service's server.
-The application has no routing, common headers or database.
+Run it with `python -m bench.empty_app PORT`. It uses the service's server, which handles HTTP and
+request admission. The application has no routing, common headers or database.
 """
 
 import sys

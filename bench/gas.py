@@ -61,7 +61,7 @@ class Cost:
 
 @dataclass(frozen=True, slots=True)
 class Meter:
-    """A chain with the contract, and accounts with money."""
+    """A chain with the contract and funded accounts."""
 
     chain: DevChainRpc
     deployment: Deployment
@@ -69,7 +69,7 @@ class Meter:
     newcomer: str  # has no tokens or coins yet
 
     async def all(self) -> list[Cost]:
-        """Measure the first call of each kind, and a later call."""
+        """Measure the first call and a later call of each kind."""
         usdt, usdc, coin = self.deployment.tokens
         return [
             await self._deployment(),

@@ -1,4 +1,4 @@
-"""The measured installation: PostgreSQL with fsync, and real processes of the service."""
+"""The installation that benchmarks measure: PostgreSQL with fsync, and real service processes."""
 
 import contextlib
 import dataclasses
@@ -30,7 +30,7 @@ class EmptyApp:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Installation:
-    """A sandbox in which only the database is running so far."""
+    """A sandbox that initially runs only the database."""
 
     world: SandboxInstallation
     log_dir: Path

@@ -182,7 +182,7 @@ def cpu_s(pid: int) -> float:
 
 
 def database_cpu_s(backend_pid: int) -> float:
-    """Read the CPU time of all processes of a PostgreSQL server, given one of their ids."""
+    """Read the CPU time of all processes of a PostgreSQL server, given the id of one process."""
     parents = {int(path.name): _parent(path) for path in Path("/proc").glob("[0-9]*")}
     server = parents[backend_pid]
     fields = Path(f"/proc/{server}/stat").read_text().rpartition(")")[2].split()

@@ -1,6 +1,7 @@
-"""Compute the installations that a load needs, with the cost model: `python -m bench.scale`.
+"""`python -m bench.scale`: compute how many installations a load needs, with the cost model.
 
-The defaults are costs measured by `bench.cost` and `bench.stored`. Pass the costs of your own run.
+The defaults are costs measured by `bench.cost` and `bench.stored`. To use
+the costs from your own run, pass them as options.
 """
 
 import argparse
@@ -29,7 +30,7 @@ class Cost:
     """The cost of a payment, from its creation to its webhook."""
 
     database_us: float = 1_412.0
-    create_us: float = 103.0  # the database's share for creation
+    create_us: float = 103.0  # the part of `database_us` for the creation
     service_us: float = 3_044.0
     stored_bytes: float = 6_690.0  # before VACUUM FULL
 
@@ -42,7 +43,7 @@ class Cost:
         return math.ceil(self.terabytes(payment_count) / host.disk_tb)
 
     def terabytes(self, payment_count: float) -> float:
-        """Return the disk space of this many payments, including indexes, in terabytes."""
+        """Return the disk space for this many payments, including indexes, in terabytes."""
         return payment_count * self.stored_bytes / _TB
 
     def service_cores(self, per_s: float, host: Host) -> int:

@@ -43,7 +43,7 @@ TODAY, PAYMENTS = "today", "payments"
 _CHECKOUT = {CHOOSE: "choose a way to pay", WALLET: "pay from a wallet", PAID: "paid"}
 _SIGNED_IN = {TODAY: "console: today", PAYMENTS: "portal: payments"}
 _PAGES = {**_CHECKOUT, **_SIGNED_IN}
-#: The element of each page that a person waits for.
+#: The element of each page that a user waits for.
 _USABLE = {
     TODAY: "#figures .tile .figure",  # pending work, below the heading
     PAYMENTS: "main h1",
@@ -112,7 +112,7 @@ class Place:
     usable: str
     wallet: bool
     cookies: Sequence[Cookie]
-    before: str = ""  # the page that the buyer visits before
+    before: str = ""  # the page that the buyer visits first
 
 
 async def measure(

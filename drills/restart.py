@@ -1,7 +1,7 @@
 """`python -m drills.restart` restarts API processes under load.
 
-First, two APIs behind nginx are restarted in turn. Then SIGHUP replaces the processes of a
-supervisor, to which clients connect without a proxy.
+First, two APIs behind nginx are restarted in turn. Then SIGHUP replaces a
+supervisor's processes, to which clients connect directly.
 """
 
 import argparse

@@ -2,7 +2,7 @@
 
 The drill prints the duration of each block. The exit status is 1 if a command fails or does not
 print the output that the page shows. The clone does not use this checkout's environment, so it
-installs its packages.
+installs its own packages.
 """
 
 import os

@@ -80,7 +80,7 @@ export async function findNextPage(order) {
 }
 
 /**
- * Begins the next attempt. Of two simultaneous clicks, only the first changes the order.
+ * Begins the next attempt. Of two concurrent clicks, only one changes the order.
  * @param {Order} order
  * @param {string} endedId
  */

@@ -110,7 +110,7 @@ async def find_next_page(order: Order) -> str:
 
 
 def begin_attempt(order: Order) -> Order:
-    """Begin the next attempt. Of two simultaneous clicks, only the first changes the order."""
+    """Begin the next attempt. Of two concurrent clicks, only one changes the order."""
     database.execute(
         """
         UPDATE orders SET attempt = attempt + 1, payment_id = NULL, status = 'waiting'

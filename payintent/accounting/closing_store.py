@@ -1,4 +1,4 @@
-"""Store merchants' daily closings, and read the ledger entries that are not in a statement yet."""
+"""Store merchants' daily closings, and read the ledger entries that are not on a statement yet."""
 
 import asyncio
 from dataclasses import dataclass
@@ -28,7 +28,7 @@ class DailyClosing:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrencySums:
-    """Sums of a currency's entries that are not in a statement yet."""
+    """Sums of a currency's entries that are not on a statement yet."""
 
     currency: str
     chain: str  # a token's chain; empty for fiat currencies
@@ -38,9 +38,9 @@ class CurrencySums:
 async def read_watermark(database: Executor) -> int | None:
     """Return an entry number up to which no more entries can be committed.
 
-    Transactions lock the table before they take an entry number, and hold the lock until they end.
-    This function reads the last number and then waits for all transactions that hold the lock. It
-    returns None if a transaction holds the lock for too long.
+    Transactions lock the table before they obtain an entry number, and hold the lock until they
+    end. This function reads the last number and then waits for all transactions that hold the lock.
+    It returns None if a transaction holds the lock for too long.
     """
     number = await database.value(
         "SELECT coalesce(pg_sequence_last_value('ledger_entry_entry_number_seq'), 0)"
@@ -111,7 +111,7 @@ async def lock_closing(tx: Tx, merchant_id: int) -> DailyClosing:
 
 
 async def find_first_pending_time(tx: Tx, closing: DailyClosing) -> datetime | None:
-    """Return the time of the earliest entry that is not in a statement yet."""
+    """Return the time of the earliest entry that is not on a statement yet."""
     return await tx.value(
         "SELECT min(e.created_at) AS at, $1::text FROM ledger_entry e WHERE" + PENDING_CONDITION,
         *_list_pending_parameters(closing),

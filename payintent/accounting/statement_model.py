@@ -28,7 +28,7 @@ class EntryComponent(StrEnum):
     TAX = "tax"
 
 
-#: The movement in which a statement lists each fact that changes `merchant_payable`.
+#: The movement under which a statement lists each fact that changes `merchant_payable`.
 MOVEMENTS = {
     Fact.CAPTURE: Movement.PAYMENTS,
     Fact.CAPTURE_ADOPTED: Movement.PAYMENTS,

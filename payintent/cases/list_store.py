@@ -163,7 +163,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
 
 
 def _build_case_lists(*index: LiteralString) -> dict[bool, KeysetList]:
-    """Return the lists that are sorted newest first (False) and oldest first (True)."""
+    """Return the newest-first list under False, and the oldest-first list under True."""
     return {order: _build_case_list(*index, oldest_first=order) for order in (False, True)}
 
 

@@ -70,7 +70,7 @@ def offer_script(locale: str) -> files.InlineBlock:
 
 
 async def get_static_file(request: Request) -> Response:
-    """`GET /c/static/{mark}/{name}`: the current version of a file if `mark` is unknown."""
+    """`GET /c/static/{mark}/{name}`: serve a file's current version, even for an old `mark`."""
     locale = request.path_params["mark"].partition("-")[2]
     files = _load_files(locale if locale in LOCALES else LOCALES[0])
     return await files.get(request)

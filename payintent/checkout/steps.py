@@ -60,7 +60,7 @@ class DepositStep(WalletStep):
 
     @property
     def accepts_payment(self) -> bool:
-        """Whether the buyer should send more. Otherwise, the page shows no address."""
+        """Whether the buyer should send more. Otherwise, the page hides the address."""
         return self.session["payable"] and self.session["remaining"]["amount"] != "0"
 
     @property
@@ -69,7 +69,7 @@ class DepositStep(WalletStep):
 
     @property
     def state(self) -> str:
-        """A string that changes whenever the step looks different. `deposit.js` compares it."""
+        """A string that changes whenever the step's content changes. `deposit.js` compares it."""
         names = ("received", "pending", "remaining")
         amounts = [self.session[name]["amount_smallest_unit"] for name in names]
         reason = self.session.get("unpayable_reason", "")

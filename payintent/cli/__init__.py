@@ -8,7 +8,7 @@ from typing import Any
 
 def main() -> None:
     """Run the command. Rejections and usage errors are printed as one line on standard error."""
-    # Imported modules are never freed, so collecting garbage now or at exit would be wasted time.
+    # Imported modules are never freed, so collecting garbage now or at exit would waste time.
     gc.disable()
     from payintent.cli.commands import (
         ABORT,

@@ -205,7 +205,7 @@ def _check_secrets(report: _Report, settings: Settings) -> bool:
 
 
 async def _check_database(report: _Report, settings: Settings) -> bool:
-    """Return whether the database is reachable at both URLs, fully migrated and recent enough."""
+    """Return whether the database is migrated, supported, and reachable at both URLs."""
     direct = settings.direct_url
     try:
         for url in {direct, settings.database_url}:
@@ -263,7 +263,7 @@ def _check_connections(report: _Report, settings: Settings, connection_limit: in
     count = count_connections_max(settings, processes)
     text = (
         f"an api and a worker with {processes} {'process' if processes == 1 else 'processes'} each "
-        f"open up to {count} connections; the server allows {connection_limit}"
+        f"can open up to {count} connections in total; the server allows {connection_limit}"
     )
     if count > connection_limit:
         report.warn("database", f"{text}: lower PAYINTENT_DATABASE_CONNECTIONS_MAX or use a pooler")

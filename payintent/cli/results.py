@@ -233,7 +233,7 @@ REPLACEMENTS: dict[str, Callable[[Any, Any], object]] = {
     "limit.clear": _format_cleared_limit,
     "webhooks.replay-missed": _require_replayed_events,
 }
-#: Functions that format a result for people, by action. JSON output has the whole result.
+#: Functions that format a result for people, by action. JSON output contains the whole result.
 LAYOUTS: dict[str, Callable[[Any], Iterator[ResultBlock]]] = {
     "merchant.show": _format_merchant,
     "merchant.profile": _format_merchant,

@@ -49,7 +49,7 @@ _UNIQUE_MATCHES = frozenset(
     {"payment", "checkout", "session", "refund", "case", "event", "transaction", "reference"}
 )
 _REFUNDABLE = frozenset({PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED})
-#: Titles for the kinds of timeline entries whose names are not readable as titles.
+#: Titles for the kinds of timeline entries whose names are not suitable as titles.
 TITLES = {
     "attempt": "Webhook attempt",
     "captured": "Money captured",

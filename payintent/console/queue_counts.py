@@ -46,5 +46,5 @@ class QueueCounts:
 
 
 def format_queue_count(count: int) -> str:
-    """Format a count, or return `99+` if it is higher."""
+    """Format a count; `99+` for any count above 99."""
     return str(count) if count < QUEUE_COUNT_MAX else f"{QUEUE_COUNT_MAX - 1}+"

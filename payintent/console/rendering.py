@@ -85,7 +85,7 @@ _FILES = (
     "uPlot.min.css",
 )
 CONSOLE_FILES = StaticFiles("console/static", "/static", _FILES)
-#: Labels for fields whose names are not readable.
+#: Labels for fields whose names are not suitable as labels.
 _LABELS = {"at": "Time", "of": "Operation", "who": "Operator", "why": "Reason"}
 _ACRONYMS = frozenset({"api", "id", "kyc", "uid", "url"})
 _LONG_CHARS = 40

@@ -1,4 +1,4 @@
-"""The first page: payments, results and pending work, with live updates if scripts run."""
+"""The first page: payments, results and pending work, with live updates if scripts are enabled."""
 
 import asyncio
 from collections.abc import AsyncGenerator, Mapping, Sequence

@@ -39,7 +39,7 @@ class KeysetList:
         """List the rows of `select` in `key` order, after the last key on the previous page.
 
         The column `merchant` restricts the list to one merchant. It is also the first sort column,
-        so that only an index by merchant is suitable. With an index by key alone, the database
+        so that only an index by merchant is suitable. With an index only by key, the database
         might scan the rows of all merchants, which is slow if this merchant's rows are old or few.
         """
         self._parameters = dict[str, LiteralString]()
@@ -121,6 +121,6 @@ def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
 
 
 def make_first_id_sql(time: LiteralString) -> LiteralString:
-    """Return SQL for the lowest id of a time. Ids start with a timestamp in milliseconds."""
+    """Return SQL for the lowest id at a time. Ids start with a timestamp in milliseconds."""
     milliseconds = "greatest(0, extract(epoch FROM " + time + ") * 1000)::bigint"
     return "(lpad(to_hex(" + milliseconds + "), 12, '0') || repeat('0', 20))::uuid"

@@ -147,7 +147,7 @@ def make_session(tls: "ssl.SSLContext | None") -> HttpSession:
 
 
 class RpcEndpoint:
-    """A chain's endpoint. `clock` must be monotonic, in seconds."""
+    """A chain's endpoint. `clock` must be monotonic and return seconds."""
 
     def __init__(
         self,

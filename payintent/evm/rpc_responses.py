@@ -190,7 +190,7 @@ class LogSearch:
         return [*map(make_block_call, numbers), _log_call(block_range, self.contracts)]
 
     def read(self, responses: list[RpcResponse]) -> "LogSearchResult":
-        """Decode the responses; logs that contradict the last block's hash are rejected."""
+        """Decode the responses. Reject logs that contradict the last block's hash."""
         end = read_block(require_result(responses[0]), self.end)
         before = (
             None if self.before is None else read_block(require_result(responses[1]), self.before)
@@ -224,7 +224,7 @@ def make_balance_call(token: bytes, owner: bytes, block: int) -> RpcCall:
 
 
 def read_balances(responses: list[RpcResponse]) -> list[int | None]:
-    """Decode balances. An error is not a failure of the endpoint, which may prune old state."""
+    """Decode balances. Errors do not count as failures, because an endpoint may prune old state."""
     return [_read_balance(response) for response in responses]
 
 

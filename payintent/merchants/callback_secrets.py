@@ -134,7 +134,7 @@ class RotateCallbackSecret(ChangeOperation[IssuedCallbackSecret], frozen=True, k
     ] = _OVERLAP_DEFAULT_S
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP, so that a stolen token alone does not reveal a secret."""
+        """Require approval over HTTP, so that a stolen token is not enough to reveal a secret."""
         return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:

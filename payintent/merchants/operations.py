@@ -87,7 +87,7 @@ class CreateMerchant(ChangeOperation[CreatedMerchant], frozen=True, kw_only=True
     allow_http: Annotated[bool, _ALLOW_HTTP] = False
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Require approval over HTTP, so that a stolen token alone does not reveal secrets."""
+        """Require approval over HTTP, so that a stolen token is not enough to reveal secrets."""
         return context.actor.uses_http
 
     async def changes(self, context: OperationContext) -> list[str]:
@@ -140,9 +140,9 @@ class ListMerchants(ReadOperation[list[Merchant]], frozen=True, kw_only=True):
 
     action: ClassVar[str] = "merchant.list"
     columns = ("id", "name", "livemode", "activation", "callback_url", "tax_manager")
-    name: Annotated[str | None, option("Text that the name contains.")] = None
+    name: Annotated[str | None, option("Text that the name must contain.")] = None
     activation: Annotated[ActivationStatus | None, option("The activation status.")] = None
-    after: Annotated[int, option("The last merchant ID of the previous page.", min=0)] = 0
+    after: Annotated[int, option("The last merchant ID on the previous page.", min=0)] = 0
     limit: int = LIST_LIMIT_MAX
 
     async def read(self, context: OperationContext) -> list[Merchant]:
@@ -410,9 +410,9 @@ _TOLERANCE_DECIMALS = 3
 
 
 class SetDepositTolerance(MerchantChange, frozen=True, kw_only=True):
-    """Set the shortfall of deposits that a merchant accepts as full payment.
+    """Set the maximum shortfall with which a deposit still counts as full payment.
 
-    It also applies to open payments that have not been paid in full.
+    The change also applies to open payments that have not been paid in full.
     """
 
     action: ClassVar[str] = "merchant.set-deposit-tolerance"

@@ -1,7 +1,7 @@
 """Proves an endpoint's logs by finding the same logs in the same block at a second endpoint.
 
 Only logs of our contracts are queried, so that logs of foreign contracts cannot make the response
-too large. A missing response never proves that a log is absent. Its absence is proven only if two
+too large. A missing response never proves that a log is absent. Absence is proven only if two
 endpoints have the block without the log.
 
 If logs in many blocks need proof, a single search covers all of these blocks. Logs that are missing

@@ -62,7 +62,7 @@ LAG = Gauge("payintent_chain_lag_seconds", "Age of the last block that was read"
 WATCHED = Gauge(
     "payintent_chain_watched", "1 while a chain is watched and offered to buyers", ["chain"]
 )
-WAITING = Gauge("payintent_chain_waiting", "Open sessions of an unwatched chain", ["chain"])
+WAITING = Gauge("payintent_chain_waiting", "Open sessions on an unwatched chain", ["chain"])
 AUTOMATIC_GAS_LEFT = Gauge(
     "payintent_chain_auto_refund_gas_left",
     "Remaining gas for automatic refunds today",

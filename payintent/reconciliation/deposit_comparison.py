@@ -107,7 +107,9 @@ class AddressReader:
         """
         blocks = await addresses_store.find_read_blocks(self.database, self.chain.slug)
         if blocks is None:
-            raise ChainUnavailableError(f"{self.chain.slug}: deposits and sweeps are not read")
+            raise ChainUnavailableError(
+                f"{self.chain.slug}: deposits and sweeps have not been read"
+            )
         addresses = await addresses_store.list_addresses(
             self.database, self.account_id, run.address_id, BATCH
         )

@@ -28,7 +28,7 @@ class PayoutTally:
     """Payout counts for a list, by outcome."""
 
     lines: int = 0
-    new: int = 0  # recorded, or would be recorded
+    new: int = 0  # newly recorded, or only counted if `recorded_by` is None
     repeated: int = 0  # already recorded
     reversed: int = 0  # already recorded and reversed; left unchanged
     different: int = 0  # already recorded with a different amount

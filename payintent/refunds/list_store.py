@@ -127,7 +127,7 @@ def _build_list(
 
 
 def _build_lists(*index: LiteralString, source: LiteralString = "refund") -> dict[bool, KeysetList]:
-    """Return the lists that are sorted newest first (False) and oldest first (True)."""
+    """Return the newest-first list under False, and the oldest-first list under True."""
     return {
         order: _build_list(*index, source=source, oldest_first=order) for order in (False, True)
     }

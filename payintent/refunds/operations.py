@@ -64,7 +64,9 @@ class ListRefunds(PendingList[list[RefundDetails]], frozen=True, kw_only=True):
     currency: Annotated[str | None, option("Only this currency, such as THB.")] = None
     changed_since: Annotated[
         datetime | None,
-        option("Updated at or after this time, UTC. For an ended refund, the time when it ended."),
+        option(
+            "Updated at or after this time, UTC. An ended refund was last updated when it ended."
+        ),
     ] = None
     changed_until: Annotated[datetime | None, option("Updated before this time, UTC.")] = None
     before: Annotated[str | None, option("The last refund on the previous page.")] = None

@@ -22,7 +22,7 @@ from payintent.test_mode.model import TestSession
 
 
 class TestDepositGateway(TestGateway):
-    """Its callbacks and refunds work like the test card gateway's."""
+    """The `Gateway` for test deposits. Callbacks and refunds work as in the test card gateway."""
 
     provider = TEST_DEPOSIT_PROVIDER
     capabilities = GatewayCapabilities(

@@ -140,7 +140,7 @@ async def _load_evidence(tx: Tx, session_id: UUID) -> DepositEvidence:
 
 
 def _to_deposit(row: Row, deadline: datetime) -> FinalDeposit:
-    """Return a transfer as a deposit with the id of the row."""
+    """Convert a transfer to a deposit that has the row's id."""
     return FinalDeposit(
         id=UUID(int=row["id"]),
         reference=f"0x{row['tx_hash'].hex()}:0",

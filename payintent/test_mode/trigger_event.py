@@ -30,7 +30,8 @@ from payintent.test_mode.model import APPROVED_CARD
 from payintent.webhooks.deliveries_store import find_payment_event
 from payintent.webhooks.model import EventType
 
-#: The events that can be triggered. A payment expires only at its deadline.
+#: The events that can be triggered. `payment.expired` is excluded, because a payment expires only
+#: at its deadline.
 TRIGGERED_EVENTS = (EventType.COMPLETED, EventType.FAILED, EventType.CANCELLED)
 _AMOUNT_MINOR = Decimal(1000)
 _EXPIRES_IN_S = 1800
@@ -54,8 +55,7 @@ class EventTrigger:
         """Create a test payment that ends with the event, and return the id of the event.
 
         A repeated call with the same `key` has no further effect. Raises `INVALID_PAYMENT_STATE` if
-        the test payment has ended in a different way, and the errors that occur when creating
-        and paying a payment.
+        the test payment ended differently, and any error from creating or paying the payment.
         """
         setup = await self.merchants.get(merchant_id)
         if setup.merchant.livemode:

@@ -58,7 +58,7 @@ async def state_the_day(stage: DemoStage) -> None:
         expect("the closing balance", sum(moved.values()), Decimal(statement["closing"]))
         movements = ", ".join(f"{name} {statement[name]}" for name, value in moved.items() if value)
         stage.say(
-            f"statement {statement['number']} of {statement['day']}, "
+            f"statement {statement['number']} for {statement['day']}, "
             f"{_money(statement)}: {movements}, closing {statement['closing']}"
         )
 

@@ -23,7 +23,7 @@ _REFUND_PATH = re.compile(r"/c/refund/[A-Za-z0-9_-]{44}")
 
 
 async def pay_to_an_address(stage: DemoStage) -> None:
-    """Demonstrate a payment to an address in two parts, its sweep and its refund."""
+    """Demonstrate a two-part payment to an address, with its sweep and refund."""
     purchase = await select(stage, CHAIN, TOKEN, provider="onchain")
     address = purchase.session["deposit_address"]
     await _send(purchase, address, purchase.amount // 2)

@@ -45,7 +45,7 @@ class PaymentApi:
         return await self._create(key, "", request)
 
     async def refund(self, key: UUID, payment_id: str, amount: str) -> dict[str, Any]:
-        """Request a refund. The payment shows its outcome later. Raises `PaymentApiError`."""
+        """Request a refund. Its outcome appears later in the payment. Raises `PaymentApiError`."""
         return await self._create(key, f"/{payment_id}/refunds", {"amount": amount})
 
     async def _create(self, key: UUID, path: str, request: dict[str, Any]) -> dict[str, Any]:

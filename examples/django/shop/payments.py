@@ -47,7 +47,7 @@ def find_next_page(order: Order) -> str:
 
 
 def begin_attempt(order: Order) -> None:
-    """Begin the next attempt. Of two simultaneous clicks, only the first changes the order."""
+    """Begin the next attempt. Of two concurrent clicks, only one changes the order."""
     open_attempts = Order.objects.filter(id=order.id, attempt=order.attempt)
     open_attempts.exclude(status=Order.Status.PAID).update(
         attempt=F("attempt") + 1, payment_id=None, status=Order.Status.WAITING

@@ -48,7 +48,7 @@ export async function findNextPage(order: Order): Promise<string> {
   return created.checkout_url;
 }
 
-/** Begins the next attempt. Of two simultaneous clicks, only the first changes the order. */
+/** Begins the next attempt. Of two concurrent clicks, only one changes the order. */
 function beginAttempt(order: Order, endedId: string): void {
   if (order.paymentId !== endedId || order.status === "paid") return;
   order.attempt += 1;

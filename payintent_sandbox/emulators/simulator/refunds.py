@@ -58,7 +58,7 @@ class Refunds:
             raise RefusalError(404, "no such capture")
         refunding = session.card.refunding if session.card else Refunding.AT_ONCE
         if refunding is Refunding.OUT_OF_ORDER and not is_mended:
-            raise RefusalError(503, "out of order, due to the card")
+            raise RefusalError(503, "refunds for this card are unavailable")
         _check(order, session.capture)
         if len(self._refunds) >= REFUNDS_MAX:
             raise RefusalError(503, f"{REFUNDS_MAX} refunds are stored; restart the simulator")

@@ -22,7 +22,7 @@ from payintent_cli.keys import Access
 
 _PAGE = 20
 _TIMEOUT_S = 10.0
-_TRIES = 5  # for a page, before the end of the feed is known
+_TRIES = 5  # attempts per page while seeking the end of the feed
 _AGAIN_S = 2.0  # after a response without Retry-After
 _AGAIN_MAX_S = 60.0
 _BUSY, _BROKEN = 429, 500
@@ -122,7 +122,7 @@ class Feed:
 
 
 def pause_s(error: ApiError | NoAnswerError) -> float | None:
-    """Return the delay before a retry, or None if a retry cannot help."""
+    """Return the delay before a retry, or None if a retry would not help."""
     if isinstance(error, NoAnswerError):
         return _AGAIN_S
     if error.status != _BUSY and error.status < _BROKEN:

@@ -79,7 +79,7 @@ class Service:
         )
 
     def event(self, order: Order, kind: str = "payment.completed") -> Webhook:
-        """Wait for an event of the order's payment, and return its webhook."""
+        """Wait for an event about the order's payment, and return its webhook."""
         name = (order.payment_id, kind)
         entry = self._wait(lambda: self._read_on(name), f"{kind} for {order.payment_id}")
         return Webhook(body=entry.body, id=entry.id, at_s=int(time.time()))
