@@ -308,7 +308,7 @@ class ResumeChain(ChangeOperation[ChainCursor], frozen=True, kw_only=True):
 
 
 class SweepNow(ChangeOperation[ChainView], frozen=True, kw_only=True):
-    """Sweep all final deposits of a chain now, including those whose sweep failed.
+    """Sweep all final deposits of a chain now, including deposits whose sweep failed.
 
     Amounts below the token's `sweep_minimum` are not swept, and the gas price limit applies. If no
     sweeper is set, the deposits are swept as soon as one is set.

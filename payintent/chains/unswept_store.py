@@ -78,5 +78,5 @@ async def list_batches(database: Executor, slug: str) -> list[SweepBatchRecord]:
 
 
 async def request_sweep(tx: Tx, slug: str) -> None:
-    """Request an immediate sweep of the final deposits, including those whose sweep failed."""
+    """Request an immediate sweep of the final deposits, including after failed sweeps."""
     await tx.fetch("UPDATE chain SET sweep_now_at = clock() WHERE slug = $1", slug)

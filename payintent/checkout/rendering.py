@@ -27,7 +27,7 @@ from payintent.runtime.encryption import EncryptionKeyError
 
 #: Headers of every response to buyers. The middleware adds `Cache-Control: no-store`.
 HEADERS = {
-    "Referrer-Policy": "no-referrer",  # the URL alone grants access
+    "Referrer-Policy": "no-referrer",  # anyone who has the URL has access
     "Vary": "Accept-Language, Accept-Encoding",
     "X-Content-Type-Options": "nosniff",
     "X-Robots-Tag": "noindex, nofollow",

@@ -425,7 +425,7 @@ class Settings(BaseSettings):
     webhook_answer_kept_bytes_max: Annotated[int, Field(ge=0, le=1024**2)] = 2 * 1024
     """Maximum number of response bytes that are stored."""
     webhook_poll_s: Interval = 0.25
-    """Poll interval of the outbox, in addition to notifications."""
+    """Poll interval of the outbox, in addition to notifications from the database."""
     webhook_sockets_max: Annotated[int, Field(ge=1, le=100_000)] = 2_048
     """Maximum number of connections from a worker process to all endpoints."""
     webhook_lease_s: Interval = 45.0

@@ -331,8 +331,9 @@ class _AsyncCatalog(_AsyncResource):
 class Client:
     """A blocking client.
 
-    Use it with `with`, or call `close`. It can be shared by threads, and used on both sides of a
-    fork. `timeout_s` limits each attempt: to connect, to send, and to receive the whole response.
+    Use it in a `with` statement, or call `close`. It can be shared between threads and used on both
+    sides of a fork. `timeout_s` limits each attempt, from connecting to receiving the whole
+    response.
     """
 
     def __init__(
@@ -385,10 +386,10 @@ class Client:
 
 
 class AsyncClient:
-    """The client for asyncio.
+    """An asyncio client.
 
-    Use it with `async with`, or await `close`. It can be used in several event loops. `close`
-    closes the running loop's connections.
+    Use it in an `async with` statement, or await `close`. It can be used in several event loops.
+    `close` closes the running loop's connections.
     """
 
     def __init__(
