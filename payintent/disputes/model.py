@@ -86,7 +86,7 @@ def compute_undisputed_amount(
 ) -> Decimal:
     """Return the undisputed part of a payment's `remainder`, unrounded.
 
-    `capture_minor` is the captured amount. `undisputed_minor` is the captured amount that is
+    `capture_minor` is the captured amount. `undisputed_minor` is the part of it that is
     neither refunded nor disputed.
     """
     if capture_minor == 0:

@@ -1,4 +1,4 @@
-"""Choose the country for which methods are offered, and make the quotes."""
+"""Choose the country in which methods are offered, and make the quotes."""
 
 from collections.abc import Iterable, Iterator, Mapping
 from decimal import Decimal
@@ -25,10 +25,10 @@ def resolve_quote_country(
     viewer_country: str | None,
     restrictions: Restrictions,
 ) -> QuoteCountry:
-    """Choose the country for which quotes are made, and whether tokens may be offered there.
+    """Choose the country for the quotes, and determine whether tokens may be offered there.
 
     A requested country is used even if no method is available there. Otherwise, the first country
-    with a suitable method is used: the viewer's country, then the merchant's, then all others.
+    with a suitable method is used, starting with the viewer's and the merchant's countries.
 
     Raises `BAD_REQUEST` or `UNSUPPORTED_COUNTRY` if the requested country is not supported.
     """

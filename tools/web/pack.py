@@ -1,4 +1,4 @@
-"""Write the browser SDK's npm package, offline: `python -m tools.web.pack FOLDER`."""
+"""Write the browser SDK's npm package without network access: `python -m tools.web.pack FOLDER`."""
 
 import shutil
 import subprocess
