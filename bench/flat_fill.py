@@ -36,7 +36,7 @@ WHERE attrelid = $1::text::regclass AND attnum > 0 AND NOT attisdropped AND attg
     AND attidentity = ''
 ORDER BY attnum
 """
-#: The number of copies formally depends on the row, so that the copies of a row stay adjacent.
+#: `0 * t.tableoid` makes the join depend on the row, so that the copies of a row stay adjacent.
 _COPY = """
 INSERT INTO {table} ({columns})
 SELECT {values}
@@ -46,7 +46,7 @@ CROSS JOIN LATERAL (
     FROM generate_series(0, {last} + 0 * t.tableoid::int) AS one
 ) s
 """
-#: Writes do not update such an index until it is rebuilt.
+#: Disable the indexes. Writes do not update them until they are rebuilt.
 _NO_INDEXES = """
 UPDATE pg_index SET indisready = false, indisvalid = false
 WHERE indrelid = ANY ($1::text[]::regclass[])
@@ -60,7 +60,7 @@ ORDER BY pg_relation_size(indrelid) DESC
 
 
 async def multiply(url: str, copies: int, jobs: int) -> None:
-    """Replace each row with this many copies. Requires the server's superuser."""
+    """Replace each row with this many copies. Requires a superuser connection."""
     assert copies <= COPIES_MAX
     one = await _connect(url)
     await one.execute("CREATE SCHEMA part")

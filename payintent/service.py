@@ -1,4 +1,4 @@
-"""Build the `Service` of a process: use cases with their database, gateways and secrets."""
+"""Build a process's `Service`: use cases with their database, gateways and secrets."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -326,7 +326,7 @@ async def open_service(
 
 
 def count_connections_max(settings: Settings, processes: int) -> int:
-    """Return the maximum number of database connections of `api` and `worker` together.
+    """Return the maximum number of connections that `api` and `worker` can open together.
 
     Each command runs `processes` processes. In addition to its share of the pool, each process
     uses a connection to listen for events and a connection to send notifications. An API process

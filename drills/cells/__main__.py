@@ -117,7 +117,7 @@ def _chosen(only: str) -> list[Fault]:
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="make drill-cells")
-    parser.add_argument("--runs", type=int, default=3, help="runs of each fault")
+    parser.add_argument("--runs", type=int, default=3, help="runs for each fault")
     parser.add_argument("--only", default="", help="fault names, separated by commas")
     parser.add_argument(
         "--rate", type=float, default=40.0, help="requests per second for each merchant"

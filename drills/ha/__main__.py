@@ -21,7 +21,7 @@ _STOP_S = 20
 
 def _options() -> argparse.Namespace:
     parser = argparse.ArgumentParser(prog="python -m drills.ha")
-    parser.add_argument("--runs", type=int, default=5, help="runs of each fault")
+    parser.add_argument("--runs", type=int, default=5, help="runs for each fault")
     parser.add_argument("--only", default="", help="fault names, separated by commas")
     parser.add_argument("--rate", type=float, default=40.0, help="requests per second")
     options = parser.parse_args()

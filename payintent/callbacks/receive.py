@@ -270,7 +270,7 @@ async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
 
 
 async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
-    """Describe, for a case note, a session that does not belong to the callback's account."""
+    """Return note text about a session that does not belong to the callback's account."""
     if callback.session_id is None:
         return "has no session id"
     session = ids.format_id(ids.SESSION, callback.session_id)

@@ -333,7 +333,7 @@ def show_progress(action: str, total: int) -> Generator[Callable[[int], None]]:
 
 
 def _print_progress_lines(action: str, total: int) -> Callable[[int], None]:
-    """Print the total, then a line after each 5 % of progress."""
+    """Print the total, then a line after every 5 % of progress."""
     print(f"payintent: {action}: {total} rows", file=sys.stderr)
     finished_rows = printed_rows = 0
 

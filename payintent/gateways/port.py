@@ -1,7 +1,7 @@
 """The port to payment gateways: requests to adapters, and the results that they return.
 
 Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
-if a gateway is unreachable or its response is invalid. Without a usable response the outcome is
+if a gateway is unreachable or its response is invalid. Without a usable response, the outcome is
 `OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is
 returned only if the request was definitely not sent.
 """

@@ -62,7 +62,7 @@ def check_callback_url(url: str, rules: "EgressRules | None" = None) -> Callback
     if parts.scheme not in DEFAULT_PORTS:
         raise EgressRefusedError("the scheme must be http or https")
     if "@" in parts.netloc:
-        raise EgressRefusedError("the URL must not contain a user or password")
+        raise EgressRefusedError("the URL must not contain a user name or password")
     if "#" in url:
         raise EgressRefusedError("the URL must not have a fragment")
     rules = rules or EgressRules()

@@ -78,7 +78,7 @@ class SettingsConflictError(ConflictError):
 async def create_test_side(
     context: OperationContext, actor: Actor, live_merchant_id: int
 ) -> IssuedApiKey | None:
-    """Create a live merchant's test merchant with a key; None if it already exists."""
+    """Create a live merchant's test merchant with a key. Return None if it already exists."""
     change = IssueApiKey(merchant_id=live_merchant_id, name=_FIRST_KEY, test=True)
     async with context.database.transaction() as tx:
         if await lock_test_side(tx, live_merchant_id) is not None:

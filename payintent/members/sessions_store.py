@@ -23,7 +23,7 @@ class MemberSession:
     member_id: UUID
     merchant_id: int  # the member's merchant
     livemode: bool  # False if the member's merchant is a test merchant
-    test_merchant_id: int | None  # the member's merchant, if it is a test merchant
+    test_merchant_id: int | None  # equals `merchant_id` for a test merchant
     in_test: bool  # whether the member views the data of the test merchant
     merchant_name: str
     activation: ActivationStatus

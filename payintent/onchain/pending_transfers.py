@@ -213,7 +213,7 @@ class PendingTransferScanner:
         return ""  # it ran out of gas, or an earlier transaction in its block changed the result
 
     async def _is_confirmed_revert(self, name: str, receipt: TransactionReceipt) -> bool:
-        """Return whether another endpoint confirms the revert, or there is no other endpoint."""
+        """Return True if another endpoint confirms the revert, or if there is no other endpoint."""
         other_names = [endpoint for endpoint in self.reader.names if endpoint != name]
         for endpoint in other_names:
             try:

@@ -99,7 +99,7 @@ class Actor:
 
     @property
     def is_member(self) -> bool:
-        """Whether a member of a merchant makes the change in the portal."""
+        """Whether a merchant's member is making the change in the portal."""
         return self.name.startswith(MEMBER_PREFIX)
 
 
@@ -137,7 +137,7 @@ class OperationContext:
 
 
 class Operation(msgspec.Struct, Generic[R], frozen=True, kw_only=True, forbid_unknown_fields=True):
-    """Base class for operations. Its fields are the arguments, and its result is an `R`."""
+    """Base class for operations. The fields are the arguments, and the result is an `R`."""
 
     action: ClassVar[str]
     needs_role: ClassVar[Role]  # the lowest role that may run it
@@ -158,7 +158,7 @@ class ReadOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
 
 
 class PendingList(ReadOperation[R], Generic[R], frozen=True, kw_only=True):
-    """A list of the entries of one or all merchants, sorted by creation time."""
+    """A list of entries for one merchant or all merchants, sorted by creation time."""
 
     merchant_id: MerchantFilter = None
     since: CreatedSince = None

@@ -66,7 +66,7 @@ class ReceiverBalance:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LedgerSum:
-    """A receiver's balance of a token in the ledger."""
+    """A receiver's token balance in the ledger."""
 
     minor: int
     has_manual_entries: bool  # payouts or adjustments that operators recorded

@@ -283,7 +283,7 @@ class _ContractComparison:
     async def _compare(
         self, claimed_run: ClaimedRun, run: BlockRun, piece: ComparedPiece
     ) -> BlockRun | None:
-        """Compare a piece and return the advanced run; None if it ended or its claim was lost."""
+        """Compare a piece and return the advanced run, or None if it has ended or was reclaimed."""
         async with self.database.transaction() as tx:
             if not await runs_store.lock(tx, claimed_run):
                 return None

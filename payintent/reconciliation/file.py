@@ -52,13 +52,13 @@ _READ_BYTES = 64 * 1024
 
 def _parse_line_with_fee(number: int, row: Sequence[str]) -> ProviderFileLine | PayoutLine:
     if len(row) != len(HEADER_WITH_FEE):
-        raise ValueError(f"the line has {len(row)} columns, not {len(HEADER_WITH_FEE)}")
+        raise ValueError(f"the line must have {len(HEADER_WITH_FEE)} columns, not {len(row)}")
     return _parse_line(number, row[:-1], row[-1])
 
 
 def _parse_line(number: int, row: Sequence[str], fee: str = "") -> ProviderFileLine | PayoutLine:
     if len(row) != len(HEADER):
-        raise ValueError(f"the line has {len(row)} columns, not {len(HEADER)}")
+        raise ValueError(f"the line must have {len(HEADER)} columns, not {len(row)}")
     kind, reference, our_reference, amount, currency, at = row
     time = _parse_time(at)
     checks = (

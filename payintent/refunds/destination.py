@@ -20,10 +20,10 @@ async def choose_destination_and_step(
     """Return a refund's destination address and its first step.
 
     On a chain, the default destination is the payer. A refund of a deposit waits until the buyer
-    enters an address, because its sender may be an exchange. Gateways refund to the payment method,
-    so their destination is None. Raises `BAD_REQUEST` for an invalid address, and, if the payment
-    was a deposit, for one of our addresses or the sender's address. Raises `UNPROCESSABLE` for any
-    address if the payment was made at a gateway.
+    enters an address, because the deposit's sender may be an exchange. Gateways refund to the
+    payment method, so their destination is None. Raises `BAD_REQUEST` for an invalid address, and,
+    if the payment was a deposit, for one of our addresses or the sender's address. Raises
+    `UNPROCESSABLE` for any address if the payment was made through a gateway.
     """
     if capture.chain is None:
         if requested_address is not None:
@@ -56,7 +56,7 @@ async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
 
     The buyer can change it once, before the refund is sent. A second operator must approve a refund
     to a sender of the deposits, which may be an exchange. Raises `BAD_REQUEST` for an address that
-    is invalid or belongs to us, and `CONFLICT` if it can no longer be set.
+    is invalid or belongs to us, and `CONFLICT` if the address can no longer be set.
     """
     _, refund, _ = await lock_refund(tx, refund_id)
     capture = await capture_store.lock(tx, refund.capture_id)
@@ -69,7 +69,7 @@ async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
     )
     step = RefundStep.APPROVAL if needs_approval else RefundStep.QUEUED
     if not await address_store.set_buyer_address(tx, refund_id, destination, step):
-        raise ConflictError("the address of this refund was already changed once")
+        raise ConflictError("the address of this refund has already been changed once")
 
 
 async def _exceeds_gateway_limit(tx: Tx, capture: LockedCapture, amount_minor: int) -> bool:
@@ -92,7 +92,7 @@ async def _exceeds_chain_limit(
     amount_minor: int,
     except_refund: UUID | None = None,
 ) -> bool:
-    """Return whether the refund exceeds the merchant's daily limit of unapproved refunds.
+    """Return whether the refund exceeds the merchant's daily limit for unapproved refunds.
 
     The limit is a number of tokens per chain. Earlier refunds in all tokens count towards it, so
     that it cannot be circumvented with many small refunds.

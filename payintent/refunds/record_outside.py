@@ -84,7 +84,10 @@ async def _add_refund(
         if fits_capture:
             raise RefundInProgressError
         await _open_case(
-            tx, reported_capture, report, "not counted: it exceeds the remaining capture"
+            tx,
+            reported_capture,
+            report,
+            "not counted: it exceeds the capture's remaining amount",
         )
         return None
     amount = await _to_payment_amount(tx, reported_capture.payment, capture, amount_minor)

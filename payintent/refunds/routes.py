@@ -1,4 +1,4 @@
-"""Merchant API routes that create, return and list refunds."""
+"""Merchant API routes that create, read and list refunds."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass

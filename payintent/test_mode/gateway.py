@@ -142,7 +142,7 @@ class TestGateway:
             request.amount_minor,
         )
         if refund is None:
-            detail = "the amount exceeds the remaining capture"
+            detail = "the refund exceeds the capture's remaining amount"
             return RefundReport(state=GatewayRefundState.DECLINED, detail=detail)
         return _report_refund(refund)
 

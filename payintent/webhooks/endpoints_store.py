@@ -43,7 +43,7 @@ class EndpointRecord:
     slowest_ms: int | None
     open_since: datetime | None  # None: the circuit is closed
     open_until: datetime | None  # when the next attempt may be made
-    trips: int  # consecutive openings of the circuit
+    trips: int  # how many times in a row the circuit has opened
     open_detail: str | None  # outcome of the attempt that opened the circuit
     last_at: datetime | None
     last_outcome: str | None
@@ -199,12 +199,12 @@ class RecentAttempt:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EndpointHealth:
-    """A merchant's endpoint, as the merchant sees it."""
+    """A merchant's endpoint, as shown to the merchant."""
 
     callback_url: str | None
     pending: int  # at most `COUNT_MAX`, like `dead`
     dead: int
-    next_at: datetime | None  # when the next pending delivery is attempted; may be in the past
+    next_at: datetime | None  # when the next pending delivery is due; may be in the past
     last_success_at: datetime | None  # None: not in the last 1,000 events
     failing_since: datetime | None  # None: the last attempt succeeded
     last_failure: RecentAttempt | None  # None: the last attempt succeeded

@@ -74,7 +74,7 @@ def stop() -> None:
 
 
 def fund_account(slug: str, address: str, units: int, symbol: str | None) -> None:
-    """Send an account whole coins and whole tokens of each kind, or only one token."""
+    """Send an account whole units of the coin and every token, or of only one token."""
     dev_chain = _chain(slug)
     symbols = [token.symbol for token in dev_chain.deployment.tokens if not token.native]
     if symbol is not None and symbol not in symbols:
@@ -89,7 +89,8 @@ def fund_account(slug: str, address: str, units: int, symbol: str | None) -> Non
 
     _run_on(dev_chain, give)
     received = symbol or f"the coin and {', '.join(symbols)}"
-    print(f"{address} received {units} units of {received} on {slug}")
+    unit = "unit" if units == 1 else "units"
+    print(f"{address} received {units} {unit} of {received} on {slug}")
 
 
 def mine(slug: str, count: int) -> None:
@@ -110,7 +111,8 @@ def replace_blocks(slug: str, depth: int) -> None:
         return await chain.number("eth_blockNumber")
 
     head = _run_on(_chain(slug), replace)
-    print(f"{slug}: replaced the last {depth} blocks, up to block {head}")
+    blocks = "the last block" if depth == 1 else f"the last {depth} blocks"
+    print(f"{slug}: replaced {blocks}, up to block {head}")
 
 
 async def _run(var_dir: Path, ports: Ports) -> int:

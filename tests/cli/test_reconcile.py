@@ -145,7 +145,7 @@ def test_an_invalid_file_or_option_results_in_status_2_without_output(
     invalid = _reconcile(terminal, _write(tmp_path, "x", "y"), "--apply")
     assert (invalid.status, invalid.out) == (2, "")
     assert invalid.err.splitlines() == [
-        f"payintent: line {number}: the line has 1 columns, not 6" for number in (2, 3)
+        f"payintent: line {number}: the line must have 6 columns, not 1" for number in (2, 3)
     ]
     refused = _reconcile(terminal, _write(tmp_path), "--account", "99")
     assert (refused.status, refused.out) == (2, "")

@@ -122,7 +122,7 @@ async def test_nothing_is_written_if_nothing_was_changed(api: Api, developer: Pe
     ("name", "value", "message"),
     [
         ("callback_url", "ftp://shop.test/", "the scheme must be http or https"),
-        ("callback_url", "http://user:pw@shop.test/", "must not contain a user or password"),
+        ("callback_url", "http://user:pw@shop.test/", "must not contain a user name or password"),
         ("callback_url", "http://169.254.169.254/latest", "cloud metadata"),
         ("callback_url", "http://[::ffff:127.0.0.1]/", "IPv4 inside IPv6"),
         ("callback_url", "http://0x7f.1/", "standard form"),

@@ -348,8 +348,8 @@ async def test_each_account_has_its_own_references(world: World, write: Write) -
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("payment,a,,1.00,THB", "the line has 5 columns, not 6"),
-        ("payment,a,,1.00,THB,{at},", "the line has 7 columns, not 6"),
+        ("payment,a,,1.00,THB", "the line must have 6 columns, not 5"),
+        ("payment,a,,1.00,THB,{at},", "the line must have 6 columns, not 7"),
         ("fee,a,,1.00,THB,{at}", "type must be payment, refund, dispute, dispute_reversal or"),
         ("payout,,,1.00,THB,{at}", "reference must have 1 to 200"),
         ("payout,a,,0.00,THB,{at}", "amount must be a plain decimal above zero"),
@@ -392,7 +392,7 @@ def test_an_invalid_line_is_reported_with_its_number(write: Write, line: str, pr
 @pytest.mark.parametrize(
     ("line", "problem"),
     [
-        ("payment,a,,1.00,THB,{at}", "the line has 6 columns, not 7"),
+        ("payment,a,,1.00,THB,{at}", "the line must have 7 columns, not 6"),
         (
             "payment,a,,1.00,THB,{at},0.10",
             "only a payout can have a fee, but this payment has '0.10'",
@@ -421,7 +421,7 @@ def test_only_the_first_of_many_invalid_lines_are_reported(write: Write) -> None
         list(open_provider_file(path).read())
     problems = error.value.problems
     assert (len(problems), problems[0], problems[-1]) == (
-        *(21, "line 3: the line has 1 columns, not 6", "and 980 more"),
+        *(21, "line 3: the line must have 6 columns, not 1", "and 980 more"),
     )
 
 

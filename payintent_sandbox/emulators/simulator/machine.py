@@ -70,7 +70,7 @@ class SimulatorEmulator:
         return self._add(account, order, pages_url), True
 
     def find(self, account: Account, name: str) -> Session | None:
-        """Find a session of an account by its id or by the merchant's reference."""
+        """Find an account's session by its id or by the merchant's reference."""
         session = self._sessions.get(name) or self._by_reference.get((account.api_key, name))
         if session is None or session.account is not account:
             return None
@@ -179,7 +179,7 @@ class SimulatorEmulator:
 
     async def _capture_late(self, session: Session) -> None:
         await self._clock.wait(LATE_CAPTURE_S)
-        if session.capture is None:  # the close and the expiry both end in this function
+        if session.capture is None:  # both a close and an expiry lead here
             self._capture(session)
             await self._callbacks.send(session)
 

@@ -26,7 +26,7 @@ _objects = cast("dict[str, Any]", store)  # localstripe's objects, by kind and i
 
 @dataclass(frozen=True, slots=True)
 class _Done:
-    """The request and response of an idempotency key.
+    """The request and response for an idempotency key.
 
     The response is None until the request has ended.
     """

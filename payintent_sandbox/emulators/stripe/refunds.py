@@ -29,7 +29,7 @@ def check_refund(records: AccountRecords, disputes: Disputes, order: dict[str, A
 
 
 def announce_refund(records: AccountRecords, events: Events, refund: Any) -> Json:
-    """Send the events of a new refund, and return the refund as the events contain it."""
+    """Send the events of a new refund, and return the refund as it appears in them."""
     card = records.paid_with.get(refund.payment_intent)
     if card and card.pending_refunds:
         refund.status = "pending"

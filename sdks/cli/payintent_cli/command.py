@@ -117,7 +117,7 @@ def _arguments() -> argparse.ArgumentParser:
         help="a stored response from GET /v1/chains/{slug}; repeat it for old factories",
     )
     verified.add_argument(
-        "--address", metavar="0x…", help="also compare this address, which a buyer was shown"
+        "--address", metavar="0x…", help="also compare this address, which was shown to a buyer"
     )
     graded = command("grade", _grade)
     graded.add_argument("--webhook-url", required=True, metavar="URL", help="your webhook receiver")
