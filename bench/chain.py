@@ -1,6 +1,7 @@
 """`python -m bench.chain`: how fast final on-chain payments are matched and stored.
 
-One process watches the chain through two endpoints, as a worker does. Another process is the node.
+One process watches the chain through two endpoints, as a worker does. Another process
+acts as the node.
 """
 
 import argparse
@@ -51,9 +52,9 @@ from payintent.service import Service, open_service
 SLUG = "native"
 CONFIRMATIONS = 12
 ACTOR = Actor("bench", "the benchmark's own")
-FULL = (20_000, 10_000)  # payments, and blocks of an outage
+FULL = (20_000, 10_000)  # payments, and blocks mined during an outage
 QUICK = (200, 100)
-_SOME = 100  # additional payments after the outage
+_SOME = 100  # payments mined during the outage
 _KEY = base64.b64encode(bytes(range(32))).decode()
 
 _PAYMENTS = """
@@ -97,7 +98,7 @@ class Found(msgspec.Struct, frozen=True, kw_only=True):
     cpu_s: float  # of the watching process
     database_cpu_s: float
     poll_cpu_s: float  # of the watching process and PostgreSQL, while all payments are pending
-    searches: int  # for deposits in that poll, per endpoint
+    searches: int  # deposit searches per endpoint in that poll
     blocks: int
     catch_up_s: float
     memory_mb: float
@@ -172,7 +173,7 @@ async def provision(database_url: str, payments: int, *, are_deposits: bool = Fa
 
 
 async def watch(task: _Task) -> Found:
-    """Read all payments, then the blocks of an outage, as a worker does."""
+    """Read all payments, then the blocks mined during an outage, as a worker does."""
     tune_garbage_collector()
     service = await open_service(settings(task.database_url))
     config = ReaderConfig(
@@ -286,7 +287,10 @@ def show(console: Console, places: Places, *, quick: bool = False) -> Found:
     table.add_column("", justify="right")
     for name, figure in (
         ("proven, matched, PAID and stored", f"{figures.per_s:,.0f}/s"),
-        ("CPU of the watching process, each", f"{figures.cpu_s / figures.payments * 1e6:.0f} us"),
+        (
+            "CPU of the watching process, per payment",
+            f"{figures.cpu_s / figures.payments * 1e6:.0f} us",
+        ),
         (f"catch-up after {figures.blocks:,} blocks", f"{figures.catch_up_s * 1000:,.0f} ms"),
         ("memory of the watching process", f"{figures.memory_mb:,.0f} MB"),
     ):

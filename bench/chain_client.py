@@ -22,7 +22,7 @@ def answer(count: int) -> bytes:
 
 
 def measure(count: int = LOGS, rounds: int = ROUNDS) -> float:
-    """Return the payments parsed per second on one core, including JSON, in the best round."""
+    """Return the best round's number of payments parsed per second on one core, including JSON."""
     text = answer(count)
     seconds = min(_seconds(text, count) for _ in range(rounds))
     return count / seconds

@@ -26,8 +26,8 @@ def table(contract: chain.Found, deposits: chain.Found) -> Table:
     for name in ("contract", "deposits", "ratio"):
         rendered.add_column(name, justify="right")
     for name, figures in (
-        ("CPU of the watching process, each", [item.cpu_s for item in (contract, deposits)]),
-        ("CPU of PostgreSQL, each", [item.database_cpu_s for item in (contract, deposits)]),
+        ("CPU of the watching process, per payment", [item.cpu_s for item in (contract, deposits)]),
+        ("CPU of PostgreSQL, per payment", [item.database_cpu_s for item in (contract, deposits)]),
         ("together", [item.cpu_s + item.database_cpu_s for item in (contract, deposits)]),
     ):
         cells = [f"{figure / deposits.payments * 1e6:,.0f} us" for figure in figures]

@@ -1,8 +1,8 @@
 """`python -m bench.flat`: the cost of each operation with few and with many payments.
 
 A PostgreSQL server has a database for each number of payments, filled by `payintent seed`. Each
-round measures all databases, so that a slow moment of the machine affects all of them, and the
-medians are compared. PostgreSQL's processor time is that of the database's server processes.
+round measures all databases, so that a temporary slowdown affects all of them, and the medians are
+compared. PostgreSQL's processor time is the total for the database's server processes.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Cost:
 
 @dataclass(slots=True)
 class Place:
-    """A database with this many payments, and its measurements."""
+    """A database with `rows` payments, and its measurements."""
 
     rows: int
     work: Work
@@ -155,7 +155,7 @@ async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
     places = [await open_place(database_url(url, _name(rows)), rows) for rows in sizes]
     for number in range(rounds + _WARM_UP):
         for name, operation in OPERATIONS.items():
-            order = random.sample(places, len(places))  # so that no database is always the first
+            order = random.sample(places, len(places))  # so that no database is always first
             for place in order:
                 await place.measure(name, operation, is_stored=number >= _WARM_UP)
     for place in places:
@@ -164,7 +164,7 @@ async def _measure(url: str, sizes: Sequence[int], rounds: int) -> list[Place]:
 
 
 def table(places: Sequence[Place], of: str, title: str) -> Table:
-    """Return each operation's medians, and the ratio of the largest to the smallest database."""
+    """Return each operation's medians, and the ratio between the largest and smallest databases."""
     rendered = Table(title=title)
     rendered.add_column("", no_wrap=True)
     for place in places:

@@ -38,7 +38,7 @@ WHERE c.relkind IN ('r', 'm') AND n.nspname NOT IN ('pg_catalog', 'information_s
 
 @dataclass(frozen=True, slots=True)
 class Size:
-    """The bytes of a table's rows, including TOAST, and of its indexes."""
+    """The size of a table's rows, including TOAST, and of its indexes, in bytes."""
 
     rows: int
     indexes: int

@@ -75,7 +75,7 @@ EVENT_BODY = f'{{"type":"payment.cancelled","data":{{"payment":{{"metadata":"{65
 
 
 def payments_statement(life: str) -> str:
-    """Return a statement that inserts `$2` payments of merchant `$1` in the series `$3`."""
+    """Return a statement that inserts `$2` payments for merchant `$1` in the series `$3`."""
     return _PAYMENTS.replace("$4::interval", f"interval '{life}'")
 
 
@@ -241,7 +241,7 @@ async def measure_work(
     pid: int,
     work: Callable[[], Awaitable[None]],
 ) -> WorkRate:
-    """Measure the time of this much work, and the CPU time of the process and of PostgreSQL."""
+    """Measure the duration of the work, and the CPU time of the process and of PostgreSQL."""
     await database.execute("VACUUM ANALYZE")
     backend: int = await database.fetchval("SELECT pg_backend_pid()")
     own_before, database_before = cpu_s(pid), database_cpu_s(backend)
@@ -281,7 +281,7 @@ def show(
     rates = measure(places, QUICK if quick else FULL, kinds)
     table = Table(title="maximum rates of one process on this machine", caption=_CAPTION)
     table.add_column("", no_wrap=True)
-    for name in ("rate", "goal", "CPU of the process, each", "CPU of PostgreSQL, each"):
+    for name in ("rate", "goal", "CPU of the process, per item", "CPU of PostgreSQL, per item"):
         table.add_column(name, justify="right")
     for rate in rates:
         missed = "" if rate.per_s >= rate.goal_per_s else " missed"

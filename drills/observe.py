@@ -12,7 +12,7 @@ _SHARE = 0.99
 
 
 def outage_s(calls: Sequence[Call], since: float) -> float:
-    """Return the longest time without an accepted create, from the fault to the end of the load."""
+    """Return the longest gap between accepted create requests, from the fault to the load's end."""
     accepted = sorted(
         call.due + call.seconds for call in calls if call.kind == CREATE and call.is_ok
     )

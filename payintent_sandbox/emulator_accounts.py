@@ -1,4 +1,4 @@
-"""All emulators except the simulator: their processes, their secrets, and our accounts there."""
+"""All emulators except the simulator: their processes and secrets, and our accounts with them."""
 
 import json
 import secrets
@@ -60,7 +60,7 @@ class RunningEmulator:
         )
 
     async def settle(self, service: Service, actor: Actor, stored: dict[str, Any]) -> None:
-        """Add our account at the emulator, or update its URL, because ports can change."""
+        """Add our account with the emulator, or update its URL, because ports can change."""
         credentials = self.spec.credentials(stored["secrets"], self.url)
         if stored["account_id"] is None:
             new = AddAccount(provider=self.provider, base_url=self.url, credentials=credentials)

@@ -47,7 +47,7 @@ _POLLS = {
     "PAYINTENT_CHAIN_POLL_ETHEREUM_S": "0.5",
     "PAYINTENT_CHAIN_POLL_S": "0.5",
     "PAYINTENT_CHAIN_POLL_IDLE_S": "2",
-    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are mined only while they are needed
+    "PAYINTENT_CHAIN_BEHIND_MAX_S": "0",  # blocks are mined only when needed
 }
 
 
@@ -60,7 +60,7 @@ class SandboxInstallation:
     kept: dict[str, Any] = field(repr=False)
     time_scale: float
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
-    #: The sign-in link of the first merchant's member with each role. Each link works once.
+    #: Sign-in links for the first merchant's members, by role. Each link works once.
     portal_links: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     packages_dir: str = ""
 
@@ -100,7 +100,7 @@ class SandboxInstallation:
         return f"http://localhost:{self.ports.api}/merchant"
 
     def ready_urls(self) -> list[tuple[str, bytes]]:
-        """Return the URLs that must respond before startup ends, with a part of each body."""
+        """Return the URLs that must respond during startup, each with part of the expected body."""
         api = f"http://127.0.0.1:{self.ports.api}"
         healthy = [
             f"{self.simulator_url}/healthz",
@@ -307,7 +307,7 @@ async def _provision(
     shop = SetMerchantProfile(
         merchant_id=installation.kept["merchants"][0]["id"],
         return_url=f"{installation.shop_url}/orders",
-        # The shop's pages embed the checkout, and the shops of `examples/` have the second origin.
+        # The shop's pages embed the checkout, and the shops in `examples/` use the second origin.
         allowed_origins=[installation.shop_url, "http://127.0.0.1:3000"],
     )
     await service.run_operation(shop, ACTOR)
@@ -345,7 +345,7 @@ async def _invite_members(service: Service, installation: SandboxInstallation) -
 async def _provision_operators(
     service: Service, kept: dict[str, Any], stored: _StoredSecrets
 ) -> None:
-    """Issue an operator token for each role, and for a second admin as approver."""
+    """Issue an operator token for each role, and one for a second admin, who can approve."""
     # A version without roles had a single operator.
     if kept["operator_token"] is not None and not kept["operators"]:
         kept["operators"] = [{"name": "dev", "role": "admin", "token": kept["operator_token"]}]

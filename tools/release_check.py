@@ -25,7 +25,7 @@ with Client(os.environ["PAYINTENT_API_KEY"], os.environ["PAYINTENT_URL"]) as cli
 
 
 def verify(release: Path) -> None:
-    """Install the service from `release` and a merchant's SDK from the service, and pay.
+    """Install the service from `release` and a merchant's SDK from the service, and make a payment.
 
     Third-party packages come from the package index and are pinned by the locks of the release.
     Raises `SystemExit` if the payment is not PAID.

@@ -32,7 +32,7 @@ class DatabaseServer:
         await asyncio.sleep(0)
 
     async def freeze(self) -> None:
-        """Stop all server processes, so that connections stay open without a response."""
+        """Suspend all server processes, so that connections stay open without a response."""
         self._send(signal.SIGSTOP)
         await asyncio.sleep(0)
 

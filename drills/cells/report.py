@@ -24,7 +24,7 @@ class Run:
 
     fault: str
     title: str
-    outage_s: float  # longest time without an accepted create by the affected merchant
+    outage_s: float  # longest gap between accepted create requests of the affected merchant
     before_s: Sequence[float]  # durations of the other merchant's requests before the fault
     during_s: Sequence[float]  # the same during the fault
     errors: Counter[str]  # failed requests of the affected merchant

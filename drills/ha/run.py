@@ -23,7 +23,7 @@ from drills.observe import outage_s, settled_s
 _BEFORE_S = 5.0
 _AFTER_S = 10.0
 _REQUESTS_MAX = 20_000  # for each run
-_DELIVERED_S = 150.0  # leases of a killed worker end after 45 s
+_DELIVERED_S = 150.0  # a killed worker's leases expire after 45 s
 _LOOK_S = 1.0
 _CANCELS = 0.1
 _STOPPED = 130

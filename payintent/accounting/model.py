@@ -100,7 +100,7 @@ class CapturedMoney:
 
     @property
     def owner(self) -> str:
-        """The liability account: suspense, or the merchant's payable account once credited."""
+        """The liability account: the merchant's payable account if credited, otherwise suspense."""
         if self.credited and self.merchant_id is not None:
             return get_payable_account(self.merchant_id)
         return self.suspense
@@ -123,7 +123,7 @@ class Payout(PayoutBase):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatewayPayout(PayoutBase):
-    """A gateway's payout to the bank account of the gateway account's owner."""
+    """A gateway's payout to the owner of the gateway account."""
 
     account_id: int
     merchant_id: int | None  # the account's owner; None means the operator
@@ -158,7 +158,7 @@ def parse_account(text: str) -> ParsedAccount | None:
 def make_adjustment_entry(
     adjustment_id: UUID, move: tuple[str, str, int], currency: str, chain: str | None
 ) -> LedgerEntry:
-    """Return an adjustment's entry, assigned to the merchant if exactly one is affected."""
+    """Return an adjustment's entry, assigned to a merchant if it affects exactly one."""
     debit, credit, amount_minor = move
     owners = [parse_account(account) for account in (debit, credit)]
     merchants = {owner.number for owner in owners if owner is not None and owner.is_payable}

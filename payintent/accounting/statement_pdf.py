@@ -127,7 +127,7 @@ def _replace_missing(name: str) -> str:
 
 
 def _split_runs(name: str) -> list[_Run]:
-    """Split a name into runs with the same embedding level and font."""
+    """Split a name into runs of characters with the same embedding level and font."""
     styled_letters: list[tuple[int, Path, str]] = []
     font_path = _list_fonts()[0]
     for letter, level in zip(name, _compute_levels(name), strict=True):

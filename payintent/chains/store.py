@@ -85,7 +85,7 @@ class DeployedContract:
     refund_account_id: int | None = None  # the contract that pays a factory's refunds
 
 
-#: The factory of test addresses. Its address, forwarder and receiver do not exist on any chain.
+#: The factory for test addresses. Its address, forwarder and receiver do not exist on any chain.
 TEST_FACTORY = DeployedContract(
     account_id=0,
     merchant_id=None,

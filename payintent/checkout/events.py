@@ -31,7 +31,7 @@ CHECKOUT_STREAMS_MAX = 5  # per checkout and process
 async def get_events(visit: CheckoutVisit) -> Response:
     """`GET /checkout/{checkout_id}/events`: stream changes until the payment ends.
 
-    The stream closes after five minutes at the latest. `Last-Event-ID` is the latest version that
+    The stream closes after at most five minutes. `Last-Event-ID` is the latest version that
     the client has received, and is not sent again. If that version is final, the response is 204,
     which stops the browser from reconnecting.
     """

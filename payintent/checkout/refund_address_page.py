@@ -91,7 +91,7 @@ async def _render(
 
 
 def _page_url(request: Request) -> str:
-    """Return the page's URL with the language of the link that opened it."""
+    """Return the page's URL, preserving a valid `lang` parameter."""
     path, locale = request.url.path, request.query_params.get("lang")
     return f"{path}?{urlencode({'lang': locale})}" if locale in LOCALES else path
 

@@ -31,8 +31,8 @@ _NO_STORE = {"Cache-Control": "no-store"}
 async def get_sign_in(request: Request) -> Response:
     """`GET /sign-in`: the sign-in form. `next` is the path to open afterwards.
 
-    Browsers omit the cookie after a cross-site link. The response is then a page that navigates to
-    `next` from our own site, so that the browser sends the cookie.
+    Browsers omit the cookie when they follow a cross-site link. The response is then a page that
+    navigates to `next` from our own site, so that the browser sends the cookie.
     """
     check_host(request, get_console_context(request).settings)
     next_path = sanitize_next_path(request.query_params.get("next", ""))

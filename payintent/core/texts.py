@@ -15,7 +15,7 @@ _EMAIL = re.compile(
 
 
 def check_text(name: str, value: str | None, length_max: int) -> None:
-    """Raise `BAD_REQUEST` if a string is empty, too long or cannot be stored."""
+    """Raise `BAD_REQUEST` if a string is empty or too long, or cannot be stored."""
     if value is None:
         return
     if not 1 <= len(value) <= length_max:

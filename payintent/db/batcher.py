@@ -42,11 +42,11 @@ class _Member(Generic[Item, Result]):
 
 
 class Batcher(Generic[Item, Result]):
-    """Runs items of the same kind, alone or in batches, with a separate result for each.
+    """Runs items of the same kind, individually or in batches, with a separate result for each.
 
     `process_batch` must return the results in the order of the items. If it fails, it must not
     leave any changes: each item is then processed again on its own, and only invalid items fail.
-    After a `StorageUnavailableError` the outcome is unknown, so all callers receive the error.
+    After a `StorageUnavailableError`, the outcome is unknown, so all callers receive the error.
     `process_item` is an optional, cheaper way to process a single item.
 
     Items that share an identity are never in the same batch. If a batch takes longer than `late_s`,
@@ -146,7 +146,7 @@ class Batcher(Generic[Item, Result]):
             await asyncio.gather(*map(self._run_alone, batch))
 
     async def _run_together(self, batch: list[_Member[Item, Result]]) -> bool:
-        """Run a batch; return False if it failed and its items must be run alone."""
+        """Run a batch; return False if it failed and its items must be run separately."""
         try:
             results = await self._process_batch([member.item for member in batch])
         except StorageUnavailableError as error:

@@ -157,7 +157,7 @@ _FINAL_AT_POOLER = re.compile(
     r"no such (?:database|user)|unsupported startup parameter|password authentication failed"
     r"|SASL authentication failed"
 )
-#: Prefixes of the driver's messages about a URL that do not contain secrets.
+#: Prefixes of the driver's URL error messages that do not contain secrets.
 _SAFE_URL_MESSAGES = ("root certificate file ", "`ssl", "direct TLS requires ")
 _OUTAGES: dict[type[BaseException], str] = {
     asyncpg.TargetServerAttributeNotMatched: "it is a standby or read-only",
@@ -179,7 +179,7 @@ class RefusedConnectionError(ConnectionError):
 
 
 def make_connection_error(error: BaseException) -> ConnectionError:
-    """Return an error that is safe to display. It is a `RefusedConnectionError` if it is final.
+    """Return an error that is safe to display. A final error is a `RefusedConnectionError`.
 
     The driver's own message may contain the address and the password.
     """

@@ -152,7 +152,7 @@ def make_transfer_proof(logs: Sequence[TransferLog], recipients_max: int) -> "Pr
 
 
 def make_sweep_proof(logs: Sequence[SweepLog]) -> "Proof[SweepLog]":
-    """Build a search for the logs in each of their blocks."""
+    """Build searches for the logs, each for one block."""
     factories = {log.factory for log in logs}
     proof = Proof(frozenset(logs))
     for block in {BlockId(log.block_number, log.block_hash) for log in logs}:
@@ -165,7 +165,7 @@ def make_sweep_proof(logs: Sequence[SweepLog]) -> "Proof[SweepLog]":
 
 @dataclass(frozen=True, slots=True)
 class Proof(Generic[_Log]):
-    """Searches that must also find the logs."""
+    """Searches whose results must contain the logs."""
 
     logs: frozenset[_Log]
     calls: list[RpcCall] = field(default_factory=list[RpcCall])

@@ -172,7 +172,7 @@ def read_transfers(
     start: int,
     end: int,
 ) -> tuple[TransferLog, ...]:
-    """Decode the response to a search for transfers, in chain order; raise as `read_logs` does.
+    """Decode a transfer search's response, in chain order. Raises the same errors as `read_logs`.
 
     A token may emit logs of any shape. Logs that are not transfers of an amount are skipped.
     """
@@ -206,7 +206,7 @@ def _read_transfer(log: RpcLog) -> TransferLog | None:
 def read_sweeps(
     raw: msgspec.Raw | bytes, factories: Collection[bytes], start: int, end: int
 ) -> tuple[SweepLog, ...]:
-    """Decode the response to a search for sweeps, in chain order; raise as `read_logs` does."""
+    """Decode a sweep search's response, in chain order. Raises the same errors as `read_logs`."""
     logs = sorted(map(_read_sweep, _LOGS.decode(raw)), key=log_position)
     if any(log.factory not in factories for log in logs):
         raise ValueError("the log was not requested")

@@ -19,7 +19,7 @@ _PERMANENT_CODES = frozenset({501, 521, 550, 551, 552, 553, 554, 555, 556})
 class SendOutcome(Enum):
     SENT = auto()
     REFUSED = auto()  # permanently rejected
-    RETRY = auto()  # the server is unreachable, busy, or rejects our account
+    RETRY = auto()  # the server is unreachable or busy, or rejects our account
     NO_RECIPIENT = auto()  # nothing to send
 
 
@@ -76,7 +76,7 @@ class SmtpClient:
                 server.starttls(context=context)  # raises if the server does not support STARTTLS
             if settings.smtp_user:
                 server.login(settings.smtp_user, settings.smtp_password.get_secret_value())
-            server.ehlo_or_helo_if_needed()  # raises a rejection before the first email is sent
+            server.ehlo_or_helo_if_needed()  # a rejection is raised before the first email is sent
         except BaseException:
             server.close()
             raise

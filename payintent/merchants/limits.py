@@ -25,7 +25,7 @@ _BUCKETS_MAX = 20_000
 _UNAVAILABLE_MESSAGE = "the rate limits are unavailable"
 _LOOKUP_KIND = "lookup"  # for idempotency key lookups after the create limit is exceeded
 _LINK_KIND = "link"  # for payments that buyers create with payment links
-_SMALL_DIVISOR = 10  # the limits of lookups and of links are a tenth of the create limit
+_SMALL_DIVISOR = 10  # the limits for lookups and links are a tenth of the create limit
 _SMALL_BURST_MIN = 10
 _CHANGE_KIND = "portal"  # for changes that members make to the test side
 _CHANGE_LIMIT = RateLimit(per_s=1, burst=30)

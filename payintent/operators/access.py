@@ -60,7 +60,7 @@ class OperatorApi:
 async def check_operator_token(
     database: Database, encryption: Encryption, token: api_key.ApiKeyText
 ) -> AuthenticatedOperator:
-    """Return the operator that a token belongs to. Raises `UNAUTHORIZED` if it is invalid."""
+    """Return a token's operator. Raises `UNAUTHORIZED` if the token is invalid."""
     operator = await tokens_store.find_by_public_id(database, token.public_id)
     if operator is None or not hmac.compare_digest(operator.digest, encryption.digest(token.text)):
         raise UnauthorizedError(

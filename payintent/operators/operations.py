@@ -141,7 +141,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         if await tokens_store.count_tokens(tx) >= FIRST_OPERATORS:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
-                "without a token, a terminal can only issue the first two tokens",
+                "without a token, a terminal can issue only the first two tokens",
             )
         if self.role is not Role.ADMIN:
             raise BadRequestError("the first two operators must have the admin role")
@@ -155,7 +155,7 @@ class SetRole(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=True):
     role: Annotated[Role, argument("The operator's new role.")]
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return whether the new role has more rights."""
+        """Return whether the new role has more permissions than the current role."""
         token = await _require_token(context, self.public_id)
         return not token.role.includes(self.role)
 

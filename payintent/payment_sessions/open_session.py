@@ -59,7 +59,7 @@ class GatewayResponse:
 class SessionOpener:
     """Stores and opens sessions; concurrent selections share transactions.
 
-    Selections of the same payment run sequentially, because each must see the effects of the
+    Selections for the same payment run sequentially, because each must see the effects of the
     previous selection.
     """
 
@@ -220,7 +220,7 @@ async def _store_sessions(
         elif not result.is_stored:
             outcomes[result.payment_id] = RefusedError(
                 ErrorCode.CONFLICT,
-                "another selection of this payment is in progress",
+                "another selection for this payment is in progress",
                 retry_after_s=1,
             )
 

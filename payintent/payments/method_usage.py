@@ -1,4 +1,4 @@
-"""Count how often a merchant's payment methods have been used recently."""
+"""Count each merchant's recent payments by payment method."""
 
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +12,7 @@ _PAYMENTS_MIN = 20  # fewer payments are not representative
 
 
 class MethodUsage:
-    """Counts paid payments among each merchant's latest 500 payments, every ten minutes."""
+    """Counts the paid payments among a merchant's latest 500, and caches the counts."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database

@@ -97,7 +97,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection from a client address. Raises `FraudDeniedError` above the limit."""
+        """Count a selection by a client address. Raises `FraudDeniedError` if a rule denies it."""
         rules = await self.policies.get_rules()
         velocity_rules = rules.list_velocity_rules(
             FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id

@@ -36,7 +36,7 @@ class PaymentRecord:
     created_at: datetime
     expires_at: datetime
     updated_at: datetime
-    found_by: str | None = None  # the property that matched; search results only
+    found_by: str | None = None  # the property that matched; set only in search results
 
 
 _NEWEST = NewestPayments(

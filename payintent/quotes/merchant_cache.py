@@ -29,7 +29,7 @@ class MerchantSetup:
 
     version: ConfigurationVersion
     merchant: Merchant
-    methods: tuple[PaymentMethod, ...]  # includes disabled methods; limited to gateway capabilities
+    methods: tuple[PaymentMethod, ...]  # including disabled methods; gateway capabilities applied
     payable_methods: PayableMethods  # empty if the merchant does not accept payments
     tax_rates: Mapping[str, Decimal]
 

@@ -29,7 +29,7 @@ from payintent.quotes.price import PriceRates, make_price
 class RefusalKind(StrEnum):
     """The rules that can refuse a method, in the order in which they are applied."""
 
-    # The method cannot be used for any payment, or not for this payment.
+    # The method cannot be used at all, or at least not for this payment.
     MERCHANT_STATUS = "merchant_status"
     METHOD_DISABLED = "method_disabled"
     ACCOUNT_DISABLED = "account_disabled"
@@ -186,7 +186,7 @@ def find_currency_refusal(
 def quote_in_country(
     terms: QuoteTerms, method: PaymentMethod, currency: str, quote_country: QuoteCountry
 ) -> Quote | QuoteRefusal:
-    """Return the quote of a method that is not refused for its currency."""
+    """Return a method's quote in a country, or its refusal. The currency must not be refused."""
     country = quote_country.country
     refusal = _find_country_refusal(terms, method, currency, quote_country)
     if refusal is not None:

@@ -34,7 +34,7 @@ async def settle_refund(tx: Tx, refund_id: UUID, report: RefundReport) -> Refund
         await refund_store.mark_failed(
             tx, refund, RefundFailureReason.DECLINED, report.reference, now
         )
-        if report.detail:  # the note is only visible to operators
+        if report.detail:  # the note is visible only to operators
             note = f"{refund.note}; {report.detail}" if refund.note else report.detail
             await refund_lists.add_note(tx, refund.id, note[:_NOTE_MAX])
     elif effect is RefundEffect.CONTRADICT:

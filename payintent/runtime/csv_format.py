@@ -1,4 +1,4 @@
-"""CSV as in RFC 4180, with cells that no spreadsheet interprets as a formula."""
+"""CSV as defined in RFC 4180, with cells that no spreadsheet interprets as a formula."""
 
 import csv
 import re
@@ -38,6 +38,6 @@ def format_cell(value: object) -> str:
 
 
 def guard_formulas(text: str) -> str:
-    """Put a quote before each place where a spreadsheet would start a formula."""
+    """Insert a quote before each position where a spreadsheet would start a formula."""
     text = _INNER_FORMULA.sub("'", text)
     return f"'{text}" if text.startswith(_FORMULA_PREFIXES) else text

@@ -45,7 +45,7 @@ class OutgoingDelivery:
     merchant_id: int
     attempts: int  # since the last replay
     url: str
-    is_public_only: bool = False  # private networks are forbidden, whatever the settings
+    is_public_only: bool = False  # private networks are forbidden, regardless of the settings
     body: bytes = field(repr=False)
     secrets: Sequence[bytes] = field(repr=False)  # decrypted, newest first
 
@@ -57,7 +57,7 @@ class AttemptOutcome(StrEnum):
     CONNECT_ERROR = "connect_error"
     BLOCKED = "blocked"  # the egress rules forbid the URL or its address
     TLS_ERROR = "tls_error"
-    BAD_RESPONSE = "bad_answer"  # not HTTP, truncated, or oversized headers
+    BAD_RESPONSE = "bad_answer"  # not HTTP, truncated, or with oversized headers
     REDIRECT = "redirect"  # redirects are not followed
 
 

@@ -1,4 +1,4 @@
-"""The demo: a payment for each final status, and refunds, against a running sandbox."""
+"""Runs the demo: a payment for each final status, and refunds, in a running sandbox."""
 
 import asyncio
 import os
@@ -69,7 +69,7 @@ async def change_method(stage: DemoStage) -> None:
     quotes = await stage.quotes(payment)
     left, taken = quotes[0], quotes[-1]
     if left is taken:
-        raise StepError("the merchant needs two payment methods at the simulator")
+        raise StepError("the merchant needs two of the simulator's payment methods")
     first = await stage.select(payment, left)
     await stage.pay(first, PAID_TOO_LATE)
     await stage.pay(await stage.select(payment, taken), APPROVED)
@@ -116,7 +116,7 @@ async def cancel(stage: DemoStage) -> None:
 
 
 async def expire(stage: DemoStage) -> None:
-    """Demonstrate a payment that no buyer pays."""
+    """Demonstrate a payment that is never paid."""
     payment = await stage.create(
         "49.90", "USD", "A Field Guide to Ledgers", expires_in=EXPIRES_IN_S
     )
@@ -138,10 +138,10 @@ FLOWS: tuple[tuple[str, _Flow], ...] = (
 GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid and refunded in two parts, with each gateway", refund_with_each),
     ("Declined three times, which ends the payment", decline_three_times),
-    ("Refunds that are pending, refused, or get no response", refund_otherwise),
+    ("Refunds that are pending or refused, or get no response", refund_otherwise),
     ("Disputed at the bank, and lost", lose_a_dispute),
     ("Paid out to the merchant, up to the balance", pay_out),
-    ("The merchant's day, closed into statements", state_the_day),
+    ("The merchant's day closed, and statements created", state_the_day),
 )
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),
@@ -161,7 +161,7 @@ async def play(sandbox: RunningSandbox, console: Console) -> bool:
         for number, (title, flow) in enumerate(flows, start=1):
             console.print(f"[bold]{number}. {title}[/]")
             passed += await _went_well(console, flow(stage))
-        console.print("[bold]Events of all payments[/]")
+        console.print("[bold]Events for all payments[/]")
         once = await _went_well(console, _ended_once(stage))
     if not sandbox.chains:
         console.print("skipped token payments: the sandbox has no dev chains")
@@ -181,7 +181,7 @@ async def _check_awake(stage: DemoStage) -> None:
 async def _ended_once(stage: DemoStage) -> None:
     """Check that each payment has exactly one event."""
     for payment_id in stage.payment_ids:
-        expect(f"the number of events of {payment_id}", len(await stage.webhooks(payment_id)), 1)
+        expect(f"the number of events for {payment_id}", len(await stage.webhooks(payment_id)), 1)
     stage.say(f"{len(stage.payment_ids)} payments, with exactly one event each")
 
 

@@ -31,7 +31,7 @@ class MerchantAnswer:
 
 
 class Notifier:
-    """Sends notifications while `running`.
+    """Sends notifications within the `running` context.
 
     The gateway's `Attempt` returns whether the notification was acknowledged.
     """

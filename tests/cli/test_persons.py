@@ -88,7 +88,7 @@ def test_a_terminal_without_a_token_can_only_issue_the_first_two_tokens(
     terminal.bootstrap()
     terminal.become(None)
     third = terminal.run("operator", "issue", "Eve", "--role", "admin", "--why", "a third")
-    assert "can only issue the first two tokens" in third.err
+    assert "can issue only the first two tokens" in third.err
 
 
 def test_an_issued_token_is_shown_to_the_approver(terminal: Terminal) -> None:

@@ -52,7 +52,7 @@ class _ProcessMetrics(msgspec.Struct, frozen=True):
 
 
 class _EndedProcesses(msgspec.Struct, frozen=True):
-    """The sums of ended processes, and the serial of the last such process by slot."""
+    """The sums of ended processes, and the serial of the last ended process in each slot."""
 
     families: list[Family]
     serials: dict[int, int]

@@ -94,7 +94,7 @@ class Rules:
     def action(
         self, operation: Operation, names: Collection[str], order: Order | None
     ) -> str | None:
-        """Return the fault of this call: an action, `503` or None."""
+        """Return the fault for this call: an action, `503` or None."""
         for index, rule in enumerate(self._rules):
             if not rule.match.fits(names, order):
                 continue

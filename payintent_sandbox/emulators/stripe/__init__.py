@@ -1,7 +1,7 @@
 """An emulator of Stripe: localstripe's server, with the functions that localstripe lacks.
 
 localstripe has payment intents, payment methods, charges, 3-D Secure, cancellation, refunds, their
-lists, and the signed event `payment_intent.succeeded`, sent once after a second and not repeated.
+lists, and the signed event `payment_intent.succeeded`, which is sent once, after a second.
 
 The emulator adds:
 

@@ -1,4 +1,4 @@
-"""The server side of the payment element, which pays an intent with a test card at localstripe."""
+"""The server side of the payment element, which pays localstripe's intents with test cards."""
 
 from dataclasses import dataclass
 from typing import Any, cast
@@ -37,7 +37,7 @@ class Element:
     http: aiohttp.ClientSession | None = None  # set while the application runs
 
     async def retrieve(self, publishable: str, client_secret: str) -> Json:
-        """Return the fields of an intent that its buyer may see."""
+        """Return an intent's fields that the buyer may see."""
         return shown(await self._intent(publishable, client_secret))
 
     async def confirm(self, publishable: str, client_secret: str, number: str) -> Json:
@@ -126,7 +126,7 @@ class Element:
 
 
 def shown(intent: Json) -> Json:
-    """Return the fields of an intent that its buyer may see."""
+    """Return an intent's fields that the buyer may see."""
     return {name: intent[name] for name in _SHOWN}
 
 

@@ -32,7 +32,7 @@ def sign(content: bytes, secret: str) -> str:
 
 
 def verify(token: str, secret: str) -> bytes:
-    """Return the JSON of a JWT that is signed by a merchant."""
+    """Verify a JWT signed by a merchant, and return its JSON."""
     try:
         return jws.deserialize_compact(token, OctKey.import_key(secret.encode()), ["HS256"]).payload
     except (JoseError, ValueError):

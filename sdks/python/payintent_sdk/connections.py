@@ -41,7 +41,8 @@ class Connections:
         if http is not opened:
             opened.close()
         for other in [item for item in self._by_process if item != process]:
-            # Not closed: its locks may be held. Its sockets close here, and stay open there.
+            # Dropped instead of closed, because its locks may be held. Garbage collection closes
+            # its sockets in this process; they stay open in the other process.
             self._by_process.pop(other, None)
         return http
 

@@ -21,7 +21,7 @@ _OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": 
 _SETTINGS = {
     "payintent_url": "the URL of the Payment Intent Service",
     "payintent_api_key": "the merchant's test key: sk_test_…",
-    "payintent_webhook_secret": "the test merchant's callback secret; separate several with spaces",
+    "payintent_webhook_secret": "the test merchant's callback secret, or several, space-separated",
     "payintent_webhook_port": "the port for webhooks on 127.0.0.1; 0 selects any free port",
 }
 

@@ -25,13 +25,13 @@ class RetryPolicy:
     """Number of attempts, and delays between them in seconds."""
 
     tries: int = 4
-    first_wait_s: float = 0.25  # doubled with each attempt; up to half is random
+    first_wait_s: float = 0.25  # doubled after each attempt; up to half is random
     wait_max_s: float = 8.0
     total_s: float = 60.0  # no attempt starts later than this after the first
     chance: Callable[[], float] = random.random
 
     def wait_s(self, tried: int, passed_s: float, retry_after_s: float | None) -> float | None:
-        """Return the delay before the next attempt, or None if there is none."""
+        """Return the delay before the next attempt, or None if there is no next attempt."""
         if tried >= self.tries:
             return None
         backoff = min(self.wait_max_s, self.first_wait_s * 2 ** (tried - 1))
