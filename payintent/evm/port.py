@@ -196,7 +196,7 @@ class MissingReason(Enum):
     """The reason why an item is missing from a batch response."""
 
     BEHIND = "behind"  # the endpoint does not have the block yet
-    REFUSED = "refused"  # the endpoint refuses, or its response exceeds our size limit
+    REFUSED = "refused"  # the endpoint refuses the request, or its response is too large
 
 
 @dataclass(frozen=True, slots=True)

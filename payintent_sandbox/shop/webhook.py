@@ -16,7 +16,7 @@ def read_secret(text: str) -> bytes:
     try:
         return base64.b64decode(encoded, validate=True)
     except ValueError:
-        # The cause is omitted, because it would write the secret to a log.
+        # The cause is omitted, because it can contain the secret, which must not be logged.
         raise ValueError("a callback secret must be base64 after its prefix") from None
 
 

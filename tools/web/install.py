@@ -17,7 +17,7 @@ ATTEMPTS_MAX = 3
 
 
 def install(locked: Path, folder: Path) -> None:
-    """Install the npm lock in the folder `locked` into `folder`."""
+    """Install into `folder` the packages that the npm lock in `locked` pins."""
     folder.mkdir(exist_ok=True)
     for name in ("package.json", "package-lock.json"):
         shutil.copyfile(locked / name, folder / name)

@@ -225,7 +225,7 @@ async def _healthz(_: SimulatorEmulator, __: Request, ___: bytes) -> Response:
 
 
 async def _http_error(_: Request, error: Exception) -> Response:
-    assert isinstance(error, HTTPException)  # noqa: S101 - registered for it alone
+    assert isinstance(error, HTTPException)  # noqa: S101 - registered only for this class
     return _error(error.status_code, error.detail)
 
 
