@@ -107,7 +107,7 @@ class Shopper:
             answer.raise_for_status()
 
     async def have(self, order: Mapping[str, Any], what: str, **body: str) -> int:
-        """Run an action of the shop on an order, and return the HTTP status."""
+        """Run a shop action on an order, and return the HTTP status."""
         url = f"{self._orders}/{order['order_id']}/{what}"
         async with self._http.post(url, json=body) as answer:
             return answer.status

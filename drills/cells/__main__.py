@@ -29,7 +29,7 @@ _CANCELS = 0.1
 
 @dataclass(slots=True)
 class Drill:
-    """All runs, with the requests of their clients."""
+    """All runs, with their clients' requests."""
 
     scene: Scene
     per_s: float  # requests per second from each merchant

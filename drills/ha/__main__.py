@@ -87,7 +87,7 @@ def main() -> int:
 
 
 def _keep_logs(folder: Path, target: Path) -> None:
-    """Save the programs' logs, and delete the logs of the previous drill."""
+    """Save the programs' logs, and delete the previous drill's logs."""
     shutil.rmtree(target, ignore_errors=True)
     target.mkdir()
     for log in folder.glob("*.log"):

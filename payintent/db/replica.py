@@ -1,6 +1,6 @@
 """Read lists from a replica while its lag is within a limit.
 
-The primary's log position is sampled together with the time of our own clock. A replica that has
+The primary's log position is sampled together with our own clock's time. A replica that has
 replayed a sampled position contains all commits up to that time. This also works while the primary
 is idle, and it does not depend on the servers' clocks.
 """

@@ -24,7 +24,7 @@ class MemberSession:
     merchant_id: int  # the member's merchant
     livemode: bool  # False if the member's merchant is a test merchant
     test_merchant_id: int | None  # equals `merchant_id` for a test merchant
-    in_test: bool  # whether the member views the data of the test merchant
+    in_test: bool  # whether the member views the test merchant's data
     merchant_name: str
     activation: ActivationStatus
     email: str

@@ -53,7 +53,7 @@ class PaymentLookup:
         return await self._expire_if_due(_require_readable(snapshot))
 
     async def find_checkout_payment(self, checkout_id: str) -> PaymentSnapshot:
-        """Return the payment of a checkout. Raises `CHECKOUT_NOT_FOUND` if it does not exist."""
+        """Return a checkout's payment. Raises `CHECKOUT_NOT_FOUND` if it does not exist."""
         is_valid = ids.is_checkout_id(checkout_id)
         snapshot = await self._by_checkout.run(checkout_id) if is_valid else None
         if snapshot is None:

@@ -292,7 +292,7 @@ def read_filters(visit: MemberVisit) -> dict[str, str]:
 
 
 def format_export_query(query: Mapping[str, str]) -> str:
-    """Return the query of an export with the same filters, from the first row."""
+    """Return the query string for an export with the same filters, from the first row."""
     filters = {name: value for name, value in query.items() if name not in ("cursor", "before")}
     return f"?{urlencode(filters)}" if filters else ""
 

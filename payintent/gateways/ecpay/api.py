@@ -66,7 +66,7 @@ def verify_form(account: GatewayAccount, body: bytes) -> dict[str, str]:
     if not hmac.compare_digest(expected_signature.encode(), signature.encode(errors="replace")):
         raise ValueError("CheckMacValue does not match this account")
     if any(_EMBEDDED_FIELD.search(value) for value in fields.values()):
-        # The hash covers the fields joined by `&` and `=`, so such a value makes it ambiguous.
+        # The hash covers the fields joined by `&` and `=`, so a value can imitate a field.
         raise ValueError("a signed value is ambiguous because it contains a field")
     return fields
 

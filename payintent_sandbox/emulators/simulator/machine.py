@@ -47,7 +47,7 @@ class SimulatorEmulator:
         await self._clock.wait(HANG_S)
 
     def account(self, authorization: str) -> Account:
-        """Find the account of an `Authorization` header."""
+        """Find the account for an `Authorization` header."""
         scheme, _, key = authorization.partition(" ")
         account = self._accounts.get(key.strip()) if scheme.lower() == "bearer" else None
         if account is None:
@@ -82,7 +82,7 @@ class SimulatorEmulator:
         return session if session and session.account is account else None
 
     def page(self, session_id: str) -> Session:
-        """Find the session of a payment page; its id is a capability."""
+        """Find a payment page's session; the session id is a capability."""
         session = self._sessions.get(session_id)
         if session is None:
             raise RefusalError(404, "no such session")

@@ -171,7 +171,7 @@ def _accepted(answers: list[int | None]) -> int:
 
 
 def checks_with(service: Service) -> list[Check]:
-    """Return the checks with real payments of this test merchant."""
+    """Return the checks that make real payments to this test merchant."""
     return [
         Check(name=name, tried=tried, mend=mend, run=partial(run, service))
         for name, tried, mend, run in _CHECKS
@@ -194,7 +194,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "forged_return",
         "a buyer who returns before paying, with status=PAID in the query",
-        "ignore the query of the return page; read the order's own payment from the service",
+        "ignore the return page's query string; read the order's own payment from the service",
         forged_return,
     ),
     (
