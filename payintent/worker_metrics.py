@@ -33,7 +33,7 @@ LEDGER_IMBALANCE = Gauge(
 )
 RECONCILIATIONS = Gauge(
     "payintent_reconciliation_runs",
-    "Reconciliation runs in the last 24 hours that found differences or failed",
+    "Reconciliation runs that found differences or failed in the last 24 hours",
     ["status"],
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])

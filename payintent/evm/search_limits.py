@@ -42,9 +42,9 @@ class SearchLimits:
 
 
 def concerns_recipients(refusal: RpcErrorResponse, blocks: int, recipients: int) -> bool:
-    """Return whether to reduce the recipients of the next search rather than its blocks.
+    """Return whether the next search should have fewer recipients instead of fewer blocks.
 
-    Providers word their refusals differently. After an unknown refusal, the blocks are reduced
-    first.
+    Providers word their refusals differently. After an unknown refusal, the number of
+    blocks is reduced first.
     """
     return recipients > 1 and (blocks == 1 or _TOPICS_TEXT.search(refusal.message) is not None)

@@ -304,7 +304,7 @@ async def list_reporting_accounts(
 
 
 async def count_recent(database: Executor, hours: int) -> dict[str, int]:
-    """Count the failed runs and the runs with differences in the last `hours` hours, by status."""
+    """Count, by status, the runs that failed or found differences in the last `hours` hours."""
     rows = await database.fetch(
         """
         SELECT status, count(*) AS runs

@@ -334,8 +334,8 @@ class Settings(BaseSettings):
     deletion.
     """
     payers_days: RetentionDays = 3650
-    """Retention period for payer references after a payment has ended, not shorter than for events.
-    0 disables deletion.
+    """Retention period for payer references after a payment has ended. If the period for events is
+    longer, it applies instead. 0 disables deletion.
     """
 
     seal_payer_data: bool = False
