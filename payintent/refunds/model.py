@@ -74,8 +74,9 @@ def convert_to_capture_units(amount: Decimal, remainder: RefundableRemainder, un
     """Convert part of a payment's amount to the smallest units of its capture.
 
     The result is rounded down to a multiple of the gateway's `unit`; the last refund receives the
-    rounding remainder. The result also never exceeds that share of the capture's remainder.
-    Without this limit, rounding after failed refunds could leave too little for later refunds.
+    rounding remainder. The result also never exceeds the proportional share of the capture's
+    remainder. Without this limit, rounding after failed refunds could leave too little for later
+    refunds.
     """
     if amount == remainder.remaining:
         return remainder.capture_remaining_minor
