@@ -17,7 +17,7 @@ from payintent_sandbox.processes import ChildProcess
 
 _HOST = "127.0.0.1"
 _DIGITS = "0123456789"
-_HEX_16 = 8  # bytes whose hex is as long as ECPay's keys
+_HEX_16 = 8  # bytes; in hex, they have the length of ECPay's keys
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,7 +33,7 @@ class EmulatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunningEmulator:
-    """An emulator and its port. `stored` is the emulator's part of `make_secrets`."""
+    """An emulator and its port. The methods' `stored` is the emulator's entry in `make_secrets`."""
 
     spec: EmulatorSpec
     port: int

@@ -12,7 +12,7 @@ _SOURCES = {".py", ".toml", ".md"}
 
 
 def find_packages() -> str:
-    """Return the folder in `PAYINTENT_PACKAGES_DIR`, or build the packages if it is not set."""
+    """Return the folder in `PAYINTENT_PACKAGES_DIR`; build the packages if this is not set."""
     return os.environ.get("PAYINTENT_PACKAGES_DIR") or build_packages()
 
 

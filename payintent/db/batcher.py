@@ -152,7 +152,7 @@ class Batcher(Generic[Item, Result]):
         except StorageUnavailableError as error:
             for member in batch:
                 member.fail(type(error)(*error.args))
-        except Exception:  # noqa: BLE001 - the invalid item raises it again when it runs alone
+        except Exception:  # noqa: BLE001 - the invalid item raises it again when it runs separately
             return False
         else:
             for member, result in zip(batch, results, strict=True):

@@ -197,7 +197,7 @@ _RECORDS = KeysetList(
     kind="s.kind = {}",
     country="s.country = {}",
     chain="s.chain = {}",
-    token="s.token = {}",  # noqa: S106 - a token of a chain
+    token="s.token = {}",  # noqa: S106 - a token on a chain
     unselected="NOT {} OR s.id IS NULL",
     end="""CASE {}::text WHEN 'PAID' THEN p.paid_at WHEN 'FAILED' THEN p.failed_at
         WHEN 'EXPIRED' THEN p.expired_at ELSE p.cancelled_at END IS NOT NULL""",
@@ -273,10 +273,10 @@ async def find_by_order(
 async def find_order_payments(
     database: Executor, order_id: str | None, merchant_id: int | None
 ) -> list[UUID] | None:
-    """Return the payments with the order id for a list filter, or None if there is no order id."""
+    """Return the ids of the payments with the order id; None if `order_id` is None."""
     if order_id is None:
         return None
-    if "\x00" in order_id:  # PostgreSQL rejects it
+    if "\x00" in order_id:  # PostgreSQL rejects NUL
         return []
     return await find_by_order(database, order_id, merchant_id)
 

@@ -40,7 +40,7 @@ def verify(token: str, secret: str) -> bytes:
 
 
 def peek(token: str) -> bytes:
-    """Return the JSON of a JWT without verifying it; it names the merchant."""
+    """Return the JSON of an unverified JWT, for example to identify the merchant."""
     parts = token.split(".")
     return _decode(parts[1]) if len(parts) > 1 else b""
 

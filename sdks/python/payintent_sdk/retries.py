@@ -27,7 +27,7 @@ class RetryPolicy:
     tries: int = 4
     first_wait_s: float = 0.25  # doubled after each attempt; up to half is random
     wait_max_s: float = 8.0
-    total_s: float = 60.0  # no attempt starts later than this after the first
+    total_s: float = 60.0  # the last attempt starts at most this long after the first
     chance: Callable[[], float] = random.random
 
     def wait_s(self, tried: int, passed_s: float, retry_after_s: float | None) -> float | None:
