@@ -102,7 +102,7 @@ async def list_deferred(database: Executor, limit: int) -> list[DeferredCallback
 
 
 async def prune_bodies(database: Executor, days: int, limit: int) -> int:
-    """Delete the bodies of callbacks applied at least `days` ago; return their number."""
+    """Delete the bodies of callbacks applied at least `days` days ago; return their count."""
     rows = await database.fetch(
         """
         UPDATE callback c

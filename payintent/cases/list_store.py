@@ -53,7 +53,7 @@ class CaseDetails:
     refund_id: str | None  # the refund that caused the case
     refund: CaseRefund | None  # the latest refund made for this case
     dispute: CaseDispute | None
-    came: CaseAmount | None  # the received amount
+    received: CaseAmount | None
     expected: CaseAmount | None = None  # the quoted amount; None in lists
 
 
@@ -109,7 +109,7 @@ def _build_case(row: Row) -> CaseDetails:
         refund_id=row["refund_id"] and ids.format_id(ids.REFUND, row["refund_id"]),
         refund=refund,
         dispute=dispute,
-        came=CaseAmount.from_smallest_units(
+        received=CaseAmount.from_smallest_units(
             row["amount_minor"],
             row["token_symbol"] or row["currency"] or row["token"],
             row["chain"],

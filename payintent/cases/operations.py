@@ -73,7 +73,7 @@ class ShowCase(ReadOperation[CaseDetails], frozen=True, kw_only=True):
         case = await require_case(context.database, self.case_id)
         details = await case_lists.get(context.database, case.id)
         money = await case_lists.get_money(context.database, case.id)
-        return replace(details, expected=money.expected, came=money.received)
+        return replace(details, expected=money.expected, received=money.received)
 
 
 async def read_case_details(database: Executor, case_id: str) -> CaseDetails:

@@ -78,10 +78,8 @@ def reconcile(
         raise typer.Exit(_EXIT_FAILED) from error
     except typer.Exit as error:  # already reported
         raise typer.Exit(_EXIT_FAILED) from error
-    summary = ""
-    if dry_run:
-        summary = f"cases that would be opened: {result.opened}"
-    elif apply:
+    summary = f"cases that would be opened: {result.opened}" if dry_run else ""
+    if apply and not dry_run:
         summary = f"cases opened: {result.opened}, inquiries scheduled: {result.asked}"
     _print_result(result, summary, is_done=apply and not dry_run, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if result.difference_count else 0)

@@ -148,7 +148,7 @@ def _format_case(case: "CaseDetails") -> Iterator[ResultBlock]:
     fields: dict[str, Any] = to_json_value(case)
     money = {
         "expected": case.expected and case.expected.text,
-        "came": case.came and case.came.text,
+        "received": case.received and case.received.text,
     }
     heading_fields = {name: fields.pop(name) for name in ("id", "kind", "status")}
     yield heading_fields | money | {name: fields[name] for name in fields if name not in money}, ()

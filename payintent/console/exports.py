@@ -46,7 +46,7 @@ class ExportedList:
 
 
 def _make_case_fields(case: CaseDetails) -> Mapping[str, Any]:
-    return to_plain(case) | {"received": case.came and case.came.text}
+    return to_plain(case) | {"received": case.received and case.received.text}
 
 
 #: The lists by the first segment of their path.

@@ -55,8 +55,9 @@ async def enter_buyer_address(tx: Tx, refund_id: UUID, address: str) -> None:
     """Set the address that the buyer entered, and continue the refund.
 
     The buyer can change it once, before the refund is sent. A second operator must approve a refund
-    to a sender of the deposits, which may be an exchange. Raises `BAD_REQUEST` for an address that
-    is invalid or belongs to us, and `CONFLICT` if the address can no longer be set.
+    to an address that sent a deposit, because it may belong to an exchange. Raises `BAD_REQUEST`
+    for an address that is invalid or belongs to us, and `CONFLICT` if the address can no longer be
+    set.
     """
     _, refund, _ = await lock_refund(tx, refund_id)
     capture = await capture_store.lock(tx, refund.capture_id)

@@ -59,7 +59,9 @@ async def test_a_payout_reduces_the_merchants_balance_until_it_is_reversed(world
     assert await world.perform(CheckLedger()) == []
     error = await refusal(world, ReversePayout(payout_id=recorded.id, note="again"))
     assert error == (ErrorCode.CONFLICT, "the payout has already been reversed")
-    await world.perform(payout(world))  # a reference can be reused when its payout is reversed
+    await world.perform(
+        payout(world)
+    )  # a reference can be reused once its payout has been reversed
     assert [item.reference for item in await world.perform(ListPayouts())] == 2 * ["transfer 1"]
 
 

@@ -63,7 +63,7 @@ async def add_account(world: World) -> int:
 
 
 async def copy_session(world: World, existing: UUID, session_id: UUID, payment: Payment) -> None:
-    """Store a session in `opening`, as a copy of another with a different id and payment."""
+    """Copy a session with a new id and payment; the copy is `opening`."""
     [row] = await world.rows(f"SELECT {', '.join(_COPIED)} FROM session WHERE id = $1", existing)
     values = ", ".join(f"${n}" for n in range(1, len(_COPIED) + 3))
     await world.rows(
@@ -114,7 +114,7 @@ async def test_a_second_capture_is_a_double_payment(world: World) -> None:
 
 
 @pytest.mark.parametrize("order", [("inv.", "inv.7"), ("inv.7", "inv."), ("inv.", "inv.")])
-async def test_a_part_of_a_reference_identifies_the_same_capture(
+async def test_a_partial_reference_identifies_the_same_capture(
     world: World, order: tuple[str, str]
 ) -> None:
     payment, session_id = await selected(world)
@@ -129,7 +129,7 @@ async def test_a_part_of_a_reference_identifies_the_same_capture(
     assert await world.cases(payment) == ["DOUBLE_PAYMENT"]
 
 
-async def test_a_part_of_a_reference_does_not_match_captures_of_other_sessions(
+async def test_a_partial_reference_does_not_match_captures_of_other_sessions(
     world: World,
 ) -> None:
     for _ in range(2):
@@ -213,7 +213,7 @@ async def test_a_capture_that_differs_from_the_request_fails_the_payment(
     )
 
 
-async def test_an_amount_with_too_many_decimals_stays_so_until_its_session_appears(
+async def test_an_amount_with_too_many_decimals_is_kept_exact_until_its_session_appears(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()
@@ -317,12 +317,12 @@ async def test_a_deferred_callback_that_cannot_be_applied_does_not_delay_the_res
     world: World,
 ) -> None:
     first_id, second_id = (world.id_generator.new_session_id() for _ in range(2))
-    await tell(world, first_id, name="of a later version")
+    await tell(world, first_id, name="from a later version")
     await world.move_clock(1)
     await tell(world, second_id)
     await world.rows(
         """UPDATE callback SET report = '{"state": "unheard"}' WHERE callback_id = $1""",
-        "of a later version",
+        "from a later version",
     )
     waiting, paid = await add_session(world, first_id), await add_session(world, second_id)
     with pytest.raises(msgspec.ValidationError):  # so that the worker logs it

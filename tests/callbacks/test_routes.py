@@ -25,7 +25,7 @@ async def _open(api: Api) -> tuple[Any, Any]:
     return created, (await payment_of(api, created)).session_id
 
 
-async def test_a_verified_callback_settles_and_gets_the_providers_acknowledgement(
+async def test_a_verified_callback_settles_the_payment_and_is_acknowledged(
     api: Api,
 ) -> None:
     created, session_id = await _open(api)
@@ -71,7 +71,7 @@ async def test_an_account_accepts_only_its_own_provider(api: Api) -> None:
     assert refusal(answer) == (404, "NOT_FOUND")
 
 
-async def test_the_secret_of_another_account_does_not_verify(api: Api) -> None:
+async def test_a_callback_signed_with_the_secret_of_another_account_is_rejected(api: Api) -> None:
     created, session_id = await _open(api)
     other = await api.world.add_account("http://other.test", signing_secret="another-secret")
     assert (await callback(api, session_id, captured(), signature="another-secret")).status == 401

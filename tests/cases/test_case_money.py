@@ -1,4 +1,4 @@
-"""A case shows the expected and the received amount in units that people read."""
+"""A case shows the expected and received amounts in human-readable form."""
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator
@@ -42,8 +42,8 @@ async def test_gateway_amounts_have_the_decimals_of_their_currency(
     case = await shown(world)
     assert (case.kind, case.amount_minor) == ("AMOUNT_MISMATCH", str(minor))
     assert case.expected is not None
-    assert case.came is not None
-    assert (case.expected.text, case.came.text) == ("1590.00 THB", text)
+    assert case.received is not None
+    assert (case.expected.text, case.received.text) == ("1590.00 THB", text)
 
 
 async def test_chain_amounts_name_their_token_and_chain(world: World) -> None:
@@ -53,10 +53,10 @@ async def test_chain_amounts_name_their_token_and_chain(world: World) -> None:
     await record_final_logs(world, log_of(session, amount=session.quote.total_minor + 10**17))
     case = await shown(world)
     assert case.expected is not None
-    assert case.came is not None
+    assert case.received is not None
     assert case.expected.text == f"{total} NATIVED on native"
-    assert case.came.text.endswith(" NATIVED on native")
-    assert float(case.came.amount or 0) == pytest.approx(float(total) + 0.1)
+    assert case.received.text.endswith(" NATIVED on native")
+    assert float(case.received.amount or 0) == pytest.approx(float(total) + 0.1)
 
 
 async def test_amounts_of_an_unsupported_token_are_in_its_smallest_unit(world: World) -> None:
@@ -64,8 +64,8 @@ async def test_amounts_of_an_unsupported_token_are_in_its_smallest_unit(world: W
     _, session = await bill(world, methods["NATIVED"])
     await record_final_logs(world, log_of(session, token=_STRANGE, amount=7))
     case = await shown(world)
-    assert case.came is not None
-    assert case.came.text == f"7 smallest units of 0x{_STRANGE.hex()} on native"
+    assert case.received is not None
+    assert case.received.text == f"7 smallest units of 0x{_STRANGE.hex()} on native"
 
 
 async def test_a_case_without_a_received_amount_shows_only_the_expected_amount(
@@ -83,7 +83,7 @@ async def test_a_case_without_a_received_amount_shows_only_the_expected_amount(
     )
     case = await shown(world)
     assert case.expected is not None
-    assert (case.expected.text, case.came) == ("1590.00 THB", None)
+    assert (case.expected.text, case.received) == ("1590.00 THB", None)
 
 
 @pytest.fixture
@@ -103,5 +103,5 @@ async def test_a_terminal_shows_both_amounts_side_by_side(world: World, terminal
         ["kind", "AMOUNT_MISMATCH"],
         ["status", "OPEN"],
         ["expected", "1590.00 THB"],
-        ["came", "1000.50 THB"],
+        ["received", "1000.50 THB"],
     ]

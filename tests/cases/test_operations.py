@@ -76,7 +76,7 @@ async def test_a_case_shows_the_received_amount_and_its_sender(
     [unknown] = await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE))
     case = await world.perform(ShowCase(case_id=unknown.id))
     assert case == unknown
-    assert (case.came.text, case.expected) == ("25.5 USDT on native", None)
+    assert (case.received.text, case.expected) == ("25.5 USDT on native", None)
     assert (case.merchant_id, case.payment_id, case.session_id) == (None, None, None)
     assert (case.chain, case.payer, case.token) == ("native", PAYER, USDT)
     assert (case.amount_minor, len(case.tx_hash)) == (str(session.quote.total_minor), 66)

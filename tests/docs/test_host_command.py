@@ -80,7 +80,7 @@ def host(tmp_path: Path) -> Iterator[_Host]:
     machine.close()
 
 
-def test_a_command_uses_the_settings_of_the_files_and_the_role_of_its_unit(host: _Host) -> None:
+def test_a_command_uses_the_settings_from_the_files_and_the_role_of_its_unit(host: _Host) -> None:
     doctor = host.run("doctor --json", {})
     assert doctor.arguments == "doctor --json"
     assert doctor.errors == ""
@@ -98,7 +98,7 @@ def test_a_command_uses_the_settings_of_the_files_and_the_role_of_its_unit(host:
 
 @pytest.mark.parametrize("shell", _SHELLS)
 @pytest.mark.parametrize("name", ["DATABASE_URL", "PAYINTENT_DATABASE_URL"])
-def test_a_database_url_in_the_shell_replaces_all_database_settings_of_the_files(
+def test_a_database_url_in_the_shell_replaces_all_database_settings_in_the_files(
     host: _Host, shell: str, name: str
 ) -> None:
     result = host.run("doctor", {name: _RESTORED}, shell)

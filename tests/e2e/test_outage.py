@@ -312,10 +312,10 @@ async def test_a_gateway_outage_loses_no_payment_and_charges_nobody_twice(
     )
     await wait_until(lambda: is_breaker_closed(scene), "the circuit breaker is closed", PATIENCE_S)
 
-    print(f"answers {dict(scene.answers)}, disturbed {scene.proxy.disturbed}")
+    print(f"answers {dict(scene.answers)}, affected {scene.proxy.affected_count}")
     assert len(scene.kinds) == BUYERS
     assert {pair for pair in scene.answers if pair[0] >= 500} <= {(502, "PG_UPSTREAM_ERROR")}
-    assert scene.proxy.disturbed > 0
+    assert scene.proxy.affected_count > 0
     assert scene.bugs() == ""
     assert "gateway_down" in scene.read_logs()
     assert "gateway_back" in scene.read_logs()

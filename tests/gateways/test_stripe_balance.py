@@ -211,7 +211,7 @@ async def test_the_fees_of_a_manual_payout_are_zero(
 
 
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"object": "list"}'])
-async def test_an_invalid_response_to_a_list_request_is_unknown(
+async def test_an_invalid_response_to_a_list_request_is_an_unknown_outcome(
     gateway: StripeGateway, stripe: FakeStripe, body: bytes
 ) -> None:
     stripe.respond(body)

@@ -268,7 +268,7 @@ def test_data_of_another_version_is_refused_with_both_versions(
 def test_a_missing_password_file_is_reported(server: Postgres, data_dir: Path) -> None:
     (data_dir.parent / "postgres.password").unlink()
 
-    with pytest.raises(PostgresError, match=r"postgres\.password is lost"):
+    with pytest.raises(PostgresError, match=r"postgres\.password is missing"):
         server.start()
 
 

@@ -116,7 +116,7 @@ async def _cause_loader_errors(sdk: SdkPage) -> dict[str, dict[str, Any]]:
     return {
         "INVALID_SCRIPT_URL": await sdk.expect_error(load, "/sdk/v1.js"),
         "SDK_NOT_LOADED": await sdk.expect_error(load, missing),
-        "SSR_UNSUPPORTED": await sdk.expect_error(worker),  # a worker has no window, like a server
+        "SSR_UNSUPPORTED": await sdk.expect_error(worker),  # like a server, a worker has no window
     }
 
 
@@ -160,7 +160,7 @@ async def _cause_wallet_errors(
     return errors
 
 
-async def test_every_error_code_has_its_condition_and_type(
+async def test_every_error_code_can_be_caused_and_has_the_specified_type(
     sdk: SdkPage, browser: Browser, buyer: BrowserContext, ground: ChainWorld, wallet: Wallet
 ) -> None:
     await wallet.install(buyer)

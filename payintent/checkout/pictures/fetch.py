@@ -197,5 +197,5 @@ async def _read_body(response: aiohttp.ClientResponse) -> bytes:
                 break
         else:
             return bytes(content)
-    response.close()  # do not read the remaining body
+    response.close()  # do not read the rest of the body
     raise PictureUnavailableError(f"more than {BYTES_MAX} bytes")

@@ -162,7 +162,7 @@ async def _record_sign_in(tx: Tx, identity: SignInResult, token: "IdToken") -> N
     await audit_store.add(
         tx,
         actor_name=identity.name,
-        reason="signed in by OpenID Connect",
+        reason="signed in with OpenID Connect",
         action="operator.sign-in",
         merchant_id=None,
         details=details,

@@ -43,7 +43,7 @@ class SweepWatcher:
     chain: ChainRecord
 
     async def read_sweeps(self, heads: Sequence[ChainHeads]) -> None:
-        """Read and store sweeps up to the last block whose deposits are read.
+        """Read and store sweeps up to the last block whose deposits have been read.
 
         Raises `ChainUnavailableError` unless two endpoints, or the only endpoint, can be read.
         """
