@@ -112,7 +112,7 @@ class GatewayAccounts:
         if is_remote:
             self.log.add(call, result, started_s)
         duration_s = self.log.now_s() - started_s
-        # Slow refunds do not keep buyers waiting.
+        # Refunds are exempt, because slow refunds do not keep buyers waiting.
         is_slow = is_remote and not is_refund and is_too_slow(duration_s, other_call_count)
         slow_duration_s = duration_s if is_slow else None
         await self.health.record_result(call.account_id, channel, result, slow_duration_s)

@@ -266,7 +266,7 @@ async def request_chain_inquiries(database: Executor, chain: str) -> None:
     """Request inquiries for a chain's sessions that can be decided now. Skips locked sessions.
 
     After its deadline, a session can be decided once final blocks past the deadline have been read.
-    If no transfer of the session has been seen, blocks on which two endpoints agree are enough.
+    If no transfer for the session has been seen, blocks on which two endpoints agree are enough.
     Before its deadline, a session can be decided if the buyer's transactions have failed.
     """
     await database.fetch(

@@ -48,7 +48,7 @@ async def add_transfer(tx: Tx, session_id: UUID, transfer: TestTransfer) -> Test
         session_id,
         session.currency,
     )
-    assert row is not None  # noqa: S101 - an aggregate has a row
+    assert row is not None  # noqa: S101 - an aggregate always returns a row
     amount = transfer.amount_minor or session.amount_minor - row["sum"]
     if amount <= 0 or row["number"] >= TRANSFERS_MAX:
         return None

@@ -161,8 +161,8 @@ GATEWAYS = [
         {
             "outages, {{channel}}": rate("payintent_gateway_outages_total", "channel"),
             "throttled, {{channel}}": rate("payintent_gateway_throttled_total", "channel"),
-            "buyer calls refused": rate("payintent_buyer_calls_refused_total"),
-            "slow answers, {{channel}}": rate("payintent_gateway_slow_answers_total", "channel"),
+            "rejected buyer calls": rate("payintent_buyer_calls_refused_total"),
+            "slow responses, {{channel}}": rate("payintent_gateway_slow_answers_total", "channel"),
         },
     ),
 ]

@@ -102,7 +102,7 @@ class Feed:
         for _ in range(_TRIES - 1):
             try:
                 return self.read(after, limit=100)
-            except (ApiError, NoAnswerError) as error:  # noqa: PERF203 - few tries
+            except (ApiError, NoAnswerError) as error:  # noqa: PERF203 - few attempts
                 pause = pause_s(error)
                 if pause is None:
                     raise

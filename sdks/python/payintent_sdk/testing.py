@@ -31,7 +31,7 @@ class HasId(Protocol):
 
 
 class TestSide:
-    """A test merchant: its payments, with actions of buyers and banks, and its clock."""
+    """A test merchant: its payments, the actions of buyers and banks, and its clock."""
 
     __test__ = False  # not a test class for pytest
 
@@ -117,7 +117,7 @@ class WebhookReceiver:
 
     def wait(
         self,
-        type: str | None = None,  # noqa: A002 - the event's own word
+        type: str | None = None,  # noqa: A002 - the name of the event's field
         payment: HasId | None = None,
         *,
         timeout_s: float = WAIT_S,

@@ -71,7 +71,7 @@ class Service:
             raise UsageError(f"{order.payment_id} cannot be cancelled: {answer.status_code}")
 
     def let_expire(self, order: Order) -> None:
-        """Advance the clock of the whole test merchant until the order's payment has expired."""
+        """Advance the test merchant's clock until the order's payment has expired."""
         self.pass_time(self.lifetime_s(order) + 1)
         self._wait(
             lambda: self.find(order).status == "EXPIRED" or None,
@@ -92,7 +92,7 @@ class Service:
         return int((real.expires_at - real.created_at).total_seconds())
 
     def pass_time(self, seconds: int) -> None:
-        """Advance the clock of the whole test merchant."""
+        """Advance the test merchant's clock, which affects all of its payments."""
         self._client.test_clock.advance(max(1, seconds))
 
     def wait_for_case(self, order: Order) -> None:
