@@ -85,8 +85,10 @@ def test_a_failing_migration_is_retried_forever_and_does_not_block_other_units()
     [wait_s] = re.findall(r"--wait-s (\d+)$", migrate["ExecStart"])
     assert int(wait_s) <= 60  # units start when this wait ends
     assert migrate["TimeoutStartSec"] == "15min"
-    assert "up to 15 minutes each time" in _PAGE
-    assert f"{migrate['RestartSec']} seconds later, without a limit" in _PAGE
+    assert "allows 15 minutes for each attempt" in _PAGE
+    assert (
+        f"retries `migrate` after {migrate['RestartSec']} seconds, as often as necessary" in _PAGE
+    )
 
 
 @pytest.mark.parametrize("unit", _UNITS[:2])
