@@ -471,7 +471,7 @@ async def test_a_terminal_without_a_token_can_only_issue_the_first_two_operators
         return_exceptions=True,
     )
     [refused] = [item for item in results if isinstance(item, RefusedError)]
-    assert (refused.code, "only issue the first two tokens" in refused.message) == (
+    assert (refused.code, "issue only the first two tokens" in refused.message) == (
         *(ErrorCode.FORBIDDEN, True),
     )
     tokens = await stage.perform(ListOperatorTokens())
@@ -479,7 +479,7 @@ async def test_a_terminal_without_a_token_can_only_issue_the_first_two_operators
     assert len(tokens) == 2
     await stage.perform(RevokeOperatorToken(public_id=tokens[0].public_id))
     third = IssueOperatorToken(name="Ken", role=Role.ADMIN)
-    words = "only issue the first two tokens"
+    words = "issue only the first two tokens"
     assert await _refused(stage, third, _TERMINAL, words) is ErrorCode.FORBIDDEN
     for action in OPERATIONS:
         if action != "operator.issue":
@@ -501,7 +501,7 @@ async def test_a_third_operator_is_not_issued_concurrently_with_the_second(stage
         task = asyncio.create_task(stage.service.submit(third, _TERMINAL))
         await wait_until_blocked(stage.world, task)
         await first.commit()
-        with pytest.raises(RefusedError, match="only issue the first two tokens"):
+        with pytest.raises(RefusedError, match="issue only the first two tokens"):
             await task
     assert len(await stage.perform(ListOperatorTokens())) == 2
 
