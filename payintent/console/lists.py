@@ -1,4 +1,4 @@
-"""List pages of the console: query filters, pagination links and links to forms."""
+"""The console's list pages: query filters, pagination links and links to forms."""
 
 import re
 from collections.abc import Iterable, Sequence

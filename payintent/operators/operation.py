@@ -127,7 +127,7 @@ class OperationContext:
 
     @property
     def is_exempt(self) -> bool:
-        """Whether the actor never needs approval, as at a sandbox terminal without a token."""
+        """Whether the actor never needs approval, like a sandbox terminal without a token."""
         return self.settings.sandbox and self.actor.role is None
 
     @property

@@ -282,7 +282,7 @@ async def find_order_payments(
 
 
 async def list_order_ids(database: Executor, payment_ids: Iterable[str | None]) -> dict[str, str]:
-    """Return the order ids of the payments that have one, by payment id."""
+    """Return the order ids of payments by payment id; payments without an order id are omitted."""
     payment_uuids = {
         ids.parse_id(ids.PAYMENT, payment_id) for payment_id in payment_ids if payment_id
     }

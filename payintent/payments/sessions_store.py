@@ -206,7 +206,7 @@ async def mark_unresponsive(database: Executor, session_id: UUID) -> None:
 async def is_chain_read_past(
     database: Executor, chain: str, session_id: UUID, time: datetime
 ) -> bool:
-    """Return whether a session's chain is watched and has been read past a time.
+    """Return whether a session's chain is watched and has been read past the given time.
 
     A block is considered read if it is final or two endpoints agree on it. For a deposit session,
     only final blocks that were searched for its address count.

@@ -41,6 +41,10 @@ def test_every_relative_link_leads_to_an_existing_file_and_heading(path: Path) -
         assert not anchor or anchor in anchors(target.read_text()), link
 
 
+def test_the_readme_has_at_most_120_lines() -> None:
+    assert len((ROOT / "README.md").read_text().splitlines()) <= 120
+
+
 @every_page
 def test_pages_do_not_contain_paths_of_a_developer_machine(path: Path) -> None:
     assert not _MACHINE_PATHS.search(path.read_text())
