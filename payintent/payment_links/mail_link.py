@@ -33,7 +33,7 @@ async def mail_link(
 ) -> None:
     """Store an email with a link. Its audit entry does not contain the recipient.
 
-    `form_key` identifies the form. Until the mail has been sent, a repeated submission has no
+    `form_key` identifies the form. Until the email has been sent, a repeated submission has no
     effect.
 
     Raises `LinkClosedError`, `RATE_LIMITED`, and `BAD_REQUEST` for an invalid address or language.

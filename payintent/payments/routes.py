@@ -59,7 +59,7 @@ class PaymentRoutes:
         ]
 
     async def post_payment(self, request: Request) -> Response:
-        """Create a payment, or replay the result of its idempotency key.
+        """Create a payment, or replay the result stored under its idempotency key.
 
         New payments count against the create limit and replays against the read limit. A merchant
         above the create limit can still replay results, up to a separate limit.

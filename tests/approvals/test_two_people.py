@@ -344,7 +344,9 @@ async def test_a_secret_is_shown_to_the_approver_and_not_stored(stage: Stage) ->
     }
 
 
-async def test_a_single_admin_cannot_get_a_merchants_key_by_registering_it(stage: Stage) -> None:
+async def test_a_single_admin_cannot_get_a_merchants_key_by_registering_the_merchant(
+    stage: Stage,
+) -> None:
     """Merchant and key are created only after approval, and only the approver sees the key."""
     count = "SELECT (SELECT count(*) FROM merchant) AS m, (SELECT count(*) FROM api_key) AS k"
     [before] = await stage.world.rows(count)
@@ -455,7 +457,7 @@ async def test_in_the_sandbox_a_terminal_needs_no_approval_and_a_token_does(worl
     assert approved.approval.decided_by == "cli:ada"
 
 
-async def test_a_terminal_without_a_token_can_only_issue_the_first_two_operators(
+async def test_a_terminal_without_a_token_can_issue_only_the_first_two_tokens(
     stage: Stage,
 ) -> None:
     await stage.world.rows("DELETE FROM operator_token")

@@ -192,7 +192,7 @@ def test_the_command_fails_if_an_argument_cannot_be_converted(
     assert capsys.readouterr().err == f"payintent: {message}\n"
 
 
-def test_help_texts_and_defaults_come_from_the_fields(example: Any) -> None:
+def test_help_and_defaults_come_from_the_fields(example: Any) -> None:
     parameters = {parameter.name: parameter for parameter in example.command.params}
     assert example.command.help == "Show the possible input."
     assert list(parameters) == [

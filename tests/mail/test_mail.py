@@ -332,7 +332,7 @@ MALFORMED_ADDRESSES = [
 
 
 @pytest.mark.parametrize("address", MALFORMED_ADDRESSES)
-def test_a_malformed_address_is_not_written_to_a_mail(address: str) -> None:
+def test_a_malformed_address_is_not_written_to_an_email(address: str) -> None:
     assert not is_mail_address(address)
     with pytest.raises(UnsendableMailError):
         compose(Mail(address, "x", "y"), _SENDER, "1")
@@ -345,7 +345,7 @@ _PLAIN_ADDRESS = st.from_regex(
 
 
 @given(address=_ANY_ADDRESS | _PLAIN_ADDRESS, name=st.text(), text=st.text() | st.just("\ud83d"))
-def test_every_accepted_address_can_be_written_to_a_mail(
+def test_every_accepted_address_can_be_written_to_an_email(
     address: str, name: str, text: str
 ) -> None:
     mail = Mail(address, name, text, name)
@@ -414,7 +414,7 @@ def test_line_breaks_in_names_and_subjects_do_not_add_headers() -> None:
     assert len(to_header_line("x" * 1_000)) == 200
 
 
-async def test_a_line_with_a_single_dot_does_not_end_the_mail(
+async def test_a_line_with_a_single_dot_does_not_end_the_email(
     server: SmtpServer, settings: Settings
 ) -> None:
     mail = Mail("a@b.test", "x", "first\n.\nMAIL FROM:<eve@example.com>\nlast")

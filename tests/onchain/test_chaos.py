@@ -146,7 +146,7 @@ class Chaos:
         deadline = int(bill.payment.expires_at.timestamp())
         step = self.ground.call(bill.session, **({"deadline": deadline} | changes))
         transaction = {"from": self.ground.payer, "gas": hex(500_000), **step}
-        with suppress(DevChainError):  # the pool may have the same transaction already
+        with suppress(DevChainError):  # the pool may already contain the same transaction
             bill.tx_hashes.append(await self.ground.chain.ask("eth_sendTransaction", transaction))
 
     async def do_bill(self) -> None:

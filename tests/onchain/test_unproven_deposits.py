@@ -48,7 +48,7 @@ async def list_captured_amounts(deposits: DepositGround, session: Session) -> li
 
 
 async def forge_deposit(deposits: DepositGround, session: Session, pattern: str) -> dict[str, Any]:
-    """Forge a deposit of a session in the block of a real deposit."""
+    """Forge a deposit for a session in the block of a real deposit."""
     receipt = await deposits.ground.chain.ask("eth_getTransactionReceipt", pattern)
     [log] = receipt["logs"]
     recipient = f"0x{deposits.address(session)[2:].rjust(64, '0')}"
@@ -87,7 +87,7 @@ async def test_a_deposit_omitted_by_one_endpoint_does_not_delay_other_payments(p
     assert await find_differences(ground.world.database) == []
 
 
-async def test_a_deposit_invented_by_one_endpoint_is_not_paid_or_captured(
+async def test_a_deposit_invented_by_one_endpoint_does_not_complete_its_payment(
     pair: Pair,
 ) -> None:
     deposits, faulty, _ = pair

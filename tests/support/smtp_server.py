@@ -16,14 +16,14 @@ USER, PASSWORD = "payintent", "a-passw0rd"
 
 @dataclass
 class SmtpServer:
-    """The received mails, and the server's behaviour."""
+    """The received emails, and the server's behaviour."""
 
     port: int = 0
     tls: ssl.SSLContext | None = None  # for STARTTLS
     said: dict[str, str] = field(
         default_factory=dict
     )  # responses by command, in place of the normal responses
-    hang_up_after: int | None = None  # maximum number of mails per connection
+    hang_up_after: int | None = None  # maximum number of emails per connection
     received: list[tuple[str, bytes]] = field(default_factory=list)  # recipient and content
     offers: list[str] = field(default_factory=list)  # additional extensions
     commands: list[str] = field(default_factory=list)
@@ -31,7 +31,7 @@ class SmtpServer:
 
     @property
     def mails(self) -> list[EmailMessage]:
-        """The parsed mails."""
+        """The parsed emails."""
         return [_parsed(raw) for _, raw in self.received]
 
 

@@ -54,14 +54,14 @@ async def test_a_test_session_looks_like_a_real_session_with_a_verifiable_addres
     assert session["deposit_address"].lower() == f"0x{address.hex()}"
 
 
-async def test_a_single_transfer_pays(side: Api) -> None:
+async def test_a_single_transfer_completes_the_payment(side: Api) -> None:
     created, _ = await _bill(side)
     paid = await act(side, created, "transfer")
     assert (paid.status, paid.json["status"], paid.json["provider"]) == (200, "PAID", "onchain")
     assert await _outcome(side, created) == ("PAID", None, ["payment.completed"], [])
 
 
-async def test_two_transfers_pay_and_the_session_shows_the_remaining_amount(side: Api) -> None:
+async def test_two_transfers_complete_the_payment_and_the_session_shows_the_rest(side: Api) -> None:
     created, session = await _bill(side)
     part = await act(side, created, "transfer", amount="10.25")
     assert part.json["status"] == "PROCESSING"
@@ -149,9 +149,7 @@ async def test_a_test_payment_to_an_address_is_refunded(side: Api) -> None:
     assert (await side.get(created.json["id"])).json["status"] == "REFUNDED"
 
 
-async def test_the_test_chain_is_not_accessible_to_live_keys_or_live_chains(
-    side: Api, api: Api
-) -> None:
+async def test_the_test_chain_is_separate_from_live_keys_and_chains(side: Api, api: Api) -> None:
     live = await api.create(currency="USD", amount="25.50")
     refused = await act(api, live, "transfer")
     assert (refused.status, refused.json["code"]) == (403, "FORBIDDEN")

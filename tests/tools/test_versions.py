@@ -67,7 +67,7 @@ def _git(folder: Path, *words: str) -> str:
     ).stdout.strip()
 
 
-def test_the_commit_of_a_checkout_is_read_in_every_form(tmp_path: Path) -> None:
+def test_the_commit_is_read_from_loose_packed_and_detached_heads(tmp_path: Path) -> None:
     _git(tmp_path, "init", "-q", "-b", "main")
     _git(tmp_path, "commit", "-q", "--allow-empty", "-m", "First")
     commit = _git(tmp_path, "rev-parse", "HEAD")
