@@ -122,6 +122,7 @@ class Terminals:
                 shell.wait(_END_S)
             except subprocess.TimeoutExpired:
                 os.killpg(shell.pid, signal.SIGKILL)
+                shell.wait()
 
     def _open(self, name: str) -> "subprocess.Popen[str]":
         with (self._folder / f"{name}.out").open("w") as output:
