@@ -33,7 +33,7 @@ from tests.e2e.merchant import APPROVED, Browser
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.sdks.python_sdk import unpack_package
 from tests.support.patience import wait_until
-from tests.support.world import free_port
+from tests.support.ports import free_port
 from tools.examples import EXAMPLES, FOLDER, NODE
 from tools.openapi.pack_typescript import pack
 from tools.prepare import prepare

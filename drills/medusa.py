@@ -24,7 +24,7 @@ from drills.processes import Program
 from payintent.db.driver import connect
 from payintent_sandbox.chains.anvil_binary import npm, npm_environment
 from tests.e2e.sandbox import Sandbox
-from tests.support.world import free_port
+from tests.support.ports import free_port
 from tools.medusa import PLUGIN, SHOP, add, build, compile_project, run
 
 #: Checks that fail because of Medusa itself. The plugin's page explains the reasons.

@@ -28,7 +28,7 @@ from drills.graded import (
 from drills.medusa import play_medusa, version
 from drills.processes import NotReadyError, Program
 from tests.e2e.sandbox import Sandbox, running_sandbox
-from tests.support.world import free_port
+from tests.support.ports import free_port
 from tools.prepare import prepare
 
 WOOCOMMERCE = Path(__file__).parents[1] / "plugins" / "woocommerce"

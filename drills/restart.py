@@ -27,8 +27,8 @@ from drills.summary import BETWEEN_S, FIGURES, figures, figures_of_each
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
 from payintent_sandbox.postgres import Postgres
+from tests.support.ports import free_port
 from tests.support.proxy import NAME, run_proxy
-from tests.support.world import free_port
 
 _REQUESTS_MAX = 200_000
 

@@ -22,8 +22,7 @@ from rich.console import Console
 from rich.table import Table
 
 from tests.docs.playing import Block, read_blocks
-from tests.e2e.sandbox import free_port_base
-from tests.support.world import free_port
+from tests.support.ports import free_port, free_port_base
 
 ROOT = Path(__file__).parents[1]
 PAGE = ROOT / "docs" / "integrate" / "quickstart.md"

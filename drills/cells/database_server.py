@@ -8,7 +8,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from payintent_sandbox.postgres import Postgres
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 
 class DatabaseServer:

@@ -18,8 +18,8 @@ from drills.receiver import Receiver
 from payintent.core import ids
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import SandboxInstallation, prepare_installation
+from tests.support.ports import free_port
 from tests.support.proxy import NAME, run_proxy
-from tests.support.world import free_port
 
 _APIS = 2
 _LEADS_TRIES, _LEADS_LOOK_S = 30, 2.0

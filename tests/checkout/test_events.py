@@ -22,8 +22,9 @@ from payintent.http.server import make_server
 from payintent.runtime.settings import Settings
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 from tests.support.serving import app_of
-from tests.support.world import Answer, Api, World, free_port
+from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full
 

@@ -31,7 +31,8 @@ from payintent.merchants.operations import SetMerchantProfile
 from tests.checkout.drawing import decode_image, make_picture
 from tests.support.http_server import clean_up
 from tests.support.patience import PATIENCE_S, wait_until
-from tests.support.world import Answer, Api, free_port
+from tests.support.ports import free_port
+from tests.support.world import Answer, Api
 
 _SANDBOX = EgressRules(sandbox=True)
 _SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'

@@ -23,9 +23,9 @@ from payintent.runtime.settings_checks import (
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.identity_provider import CLIENT_ID, identity_provider
+from tests.support.ports import free_port
 from tests.support.smtp_server import PASSWORD, USER, smtp_server
 from tests.support.terminal import CommandResult, Terminal
-from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
 

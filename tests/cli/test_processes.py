@@ -20,7 +20,7 @@ from payintent.runtime.settings_checks import find_interpreter_warnings
 from payintent.runtime.version import VERSION
 from tests.http.fault_proxy import FaultProxy
 from tests.support.patience import PATIENCE_S, wait_until
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.full
 

@@ -8,8 +8,8 @@ from payintent.cli import common, doctor
 from payintent.db import availability
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
+from tests.support.ports import free_port
 from tests.support.terminal import Terminal
-from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
 

@@ -17,7 +17,7 @@ from payintent.db.driver import connect
 from payintent.db.hosts import RefusedConnectionError, make_connection_error
 from payintent.runtime.settings import Settings
 from tests.support.databases import at_database
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 _PASSWORD = "of-a-role-that-may-do-nothing"
 

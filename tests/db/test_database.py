@@ -12,8 +12,9 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import PaymentTrigger, TransitionRequest
 from payintent.payments.transitions import ConcurrentChangeError, apply_transitions
 from payintent.service import open_service
+from tests.support.ports import free_port
 from tests.support.staging import open_with_short_lock_timeout
-from tests.support.world import World, free_port
+from tests.support.world import World
 
 
 async def test_a_row_that_stays_locked_for_too_long_causes_a_lock_timeout(world: World) -> None:

@@ -20,7 +20,8 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.service import open_service
 from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
 from tests.support.patience import PATIENCE_S, wait_until
-from tests.support.world import World, free_port
+from tests.support.ports import free_port
+from tests.support.world import World
 
 _NAME = {"application_name": "hosts"}
 #: URLs that are invalid, or that the driver reads differently if the password is not encoded.

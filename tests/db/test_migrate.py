@@ -8,7 +8,7 @@ import pytest
 
 from payintent.core.errors import StorageUnavailableError
 from payintent.db import migrations_runner
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 NAMES = [migration.name for migration in migrations_runner.list_migrations()]
 

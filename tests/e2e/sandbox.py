@@ -6,10 +6,8 @@ the processes.
 
 import json
 import os
-import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -21,13 +19,12 @@ from typing import Any
 
 from tests.support import processes, warm_sandbox
 from tests.support.memory_folder import memory_folder
+from tests.support.ports import free_port_base
 
 START_S = 200
 STOP_S = 120
 POLL_S = 0.02
 BUGS_MAX = 3
-PORTS = range(20_000, 30_000, 20)  # below the system's ephemeral ports
-PORTS_NEEDED = 11  # consecutive, starting at the base
 
 
 class Sandbox:
@@ -174,15 +171,6 @@ def running_sandbox(
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def free_port_base() -> int:
-    """Find enough consecutive free ports for a sandbox."""
-    # Parallel test processes share a seed, but must not share ports.
-    for base in random.SystemRandom().sample(PORTS, len(PORTS)):
-        if all(is_free(port) for port in range(base, base + PORTS_NEEDED)):
-            return base
-    raise AssertionError("no free ports")
-
-
 def is_alive(pid: int) -> bool:
     """Return whether a process is running. A zombie has no command line."""
     return command_line(pid) != ""
@@ -204,15 +192,6 @@ def children_of(parent: int) -> list[int]:
                 if int(fields[1]) == parent:
                     children.append(int(entry.name))
     return children
-
-
-def is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        try:
-            probe.bind(("127.0.0.1", port))
-        except OSError:
-            return False
-    return True
 
 
 def _terminate_with_parent() -> list[str]:

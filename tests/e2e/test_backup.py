@@ -27,7 +27,8 @@ from tests.support import processes
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.installed import add_simulator_method
 from tests.support.patience import wait_until
-from tests.support.world import Api, World, free_port, make_world
+from tests.support.ports import free_port
+from tests.support.world import Api, World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -22,7 +22,7 @@ from payintent_sandbox.demo.tokens import PAID_IN, pay_in_tokens, pay_otherwise
 from tests.e2e.sandbox import Sandbox, children_of, command_line, is_alive, running_sandbox
 from tests.support.chain import fetched_anvil
 from tests.support.patience import wait_until
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

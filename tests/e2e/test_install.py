@@ -26,13 +26,13 @@ from payintent_sandbox.postgres import Postgres, find_binaries
 from tests.docs.playing import Block, Machine, Shell, read_blocks
 from tests.docs.reading import page
 from tests.e2e.merchant import APPROVED, Browser, Receiver
-from tests.e2e.sandbox import is_free
 from tests.e2e.test_outage import is_well, process
 from tests.support import processes, warm_python
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.memory_folder import memory_folder
 from tests.support.patience import wait_until
+from tests.support.ports import reserve_ports
 from tests.support.relay import TlsRelay
 from tests.support.roles import run
 from tests.support.tools import tool
@@ -260,7 +260,7 @@ esac"""
 def _find_four_digit_port() -> int:
     """Find a port such that it and the API's operator port (with a leading 1) are free."""
     choices = random.SystemRandom().sample(range(2_000, 5_000), 100)
-    return next(port for port in choices if is_free(port) and is_free(10_000 + port))
+    return next(port for port in choices if reserve_ports(port) and reserve_ports(10_000 + port))
 
 
 def _is_executed(block: Block) -> bool:

@@ -17,7 +17,7 @@ from drills.stranger import WITH_AN_INSTALLATION, Terminals, play_page
 from payintent_sandbox.packages import build_packages
 from tests.docs.playing import Block
 from tests.e2e.sandbox import Sandbox, running_sandbox
-from tests.support.world import free_port
+from tests.support.ports import free_port
 from tools.openapi.pack_typescript import pack
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]  # installs packages from their registries

@@ -15,9 +15,8 @@ import pytest
 from drills.stranger import Terminals, clone
 from tests.docs.playing import Block, read_blocks
 from tests.e2e.merchant import Browser
-from tests.e2e.sandbox import free_port_base
 from tests.support.patience import wait_until
-from tests.support.world import free_port
+from tests.support.ports import free_port, free_port_base
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 

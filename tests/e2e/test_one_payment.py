@@ -15,9 +15,10 @@ from payintent.core.ids import PAYMENT, parse_id
 from tests.docs.test_dashboards import queries
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Browser, Merchant
-from tests.e2e.sandbox import Sandbox, free_port_base, is_alive, running_sandbox
+from tests.e2e.sandbox import Sandbox, is_alive, running_sandbox
 from tests.support.collector import Collector, Span
 from tests.support.patience import wait_until
+from tests.support.ports import free_port_base
 from tests.support.prometheus import running_prometheus
 from tools.dashboards.__main__ import DASHBOARDS
 

@@ -31,7 +31,8 @@ from tests.refunds.refunding import set_auto_refund
 from tests.support import processes
 from tests.support.fakes import FakeGateway
 from tests.support.patience import PATIENCE_S, wait_until
-from tests.support.world import World, free_port, make_world
+from tests.support.ports import free_port
+from tests.support.world import World, make_world
 
 OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)
 SEED = int(os.environ.get("OUTAGE_SEED") or random.SystemRandom().randrange(10**9))

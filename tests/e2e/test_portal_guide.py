@@ -15,7 +15,7 @@ from tests.docs.reading import page as read_page
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.support import browser as programs
 from tests.support.patience import PATIENCE_S
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 _GUIDE = "docs/integrate/portal.md"

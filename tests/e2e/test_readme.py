@@ -13,7 +13,7 @@ from tests.docs.reading import ROOT
 from tests.e2e.sandbox import Sandbox
 from tests.sdks.python_sdk import PYTHON, unpack_package
 from tests.support.patience import PATIENCE_S
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 CHAINS = False
 WARM = True

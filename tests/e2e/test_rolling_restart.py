@@ -13,8 +13,9 @@ from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.support.installed import add_simulator_method
 from tests.support.patience import PATIENCE_S
+from tests.support.ports import free_port
 from tests.support.proxy import NAME, run_proxy
-from tests.support.world import World, free_port
+from tests.support.world import World
 
 pytestmark = pytest.mark.full
 

@@ -13,8 +13,9 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.http.inner_gateway import side
 from tests.support.arrange import select, view
+from tests.support.ports import free_port
 from tests.support.serving import serving
-from tests.support.world import Api, free_port
+from tests.support.world import Api
 
 __all__ = ["side"]
 

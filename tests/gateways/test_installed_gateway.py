@@ -21,7 +21,8 @@ from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
 from tests.support.example_package import MODULE, lay_out_example
 from tests.support.listening import listening
 from tests.support.patience import wait_until
-from tests.support.world import ACTOR, free_port
+from tests.support.ports import free_port
+from tests.support.world import ACTOR
 
 _CARD = "4242424242424242"
 

@@ -14,7 +14,8 @@ import pytest
 from tests.http.wire import exchange
 from tests.support.arrange import BODY
 from tests.support.installed import add_simulator_account
-from tests.support.world import Api, World, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 

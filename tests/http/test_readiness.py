@@ -15,7 +15,8 @@ from tests.e2e.drill import variables_of
 from tests.support.arrange import refusal
 from tests.support.listening import listening
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Api, World, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api, World
 
 _UNAVAILABLE = (503, "SERVICE_UNAVAILABLE")
 

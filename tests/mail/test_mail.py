@@ -36,8 +36,9 @@ from payintent.worker import open_mail_sender, run_loops
 from payintent.worker_metrics import MAIL_OVERDUE, measure
 from tests.support.authority import Authority
 from tests.support.fakes import FakeGateway, captured
+from tests.support.ports import free_port
 from tests.support.smtp_server import PASSWORD, USER, SmtpServer, smtp_server
-from tests.support.world import ACTOR, World, free_port
+from tests.support.world import ACTOR, World
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,8 @@ from payintent_sandbox.chains.contracts import PLAIN_TOKEN
 from tests.onchain.contract.ground import gateway_for
 from tests.support.chain import Deployed, Evm
 from tests.support.contract_node import contract_node, deployed_code
-from tests.support.world import World, free_port
+from tests.support.ports import free_port
+from tests.support.world import World
 
 pytestmark = pytest.mark.full
 

@@ -16,8 +16,8 @@ from payintent.gateways.port import NotContacted, OutcomeUnknown
 from payintent.onchain.operations import SetChain
 from tests.support.onchain import ChainWorld
 from tests.support.patience import wait_until
+from tests.support.ports import free_port
 from tests.support.refunding import COIN, Mood, RefundWorld
-from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
 

@@ -28,8 +28,8 @@ from payintent.refunds.operations import ResendRefund
 from payintent.runtime.settings import RetentionRule
 from tests.support.onchain import ChainWorld
 from tests.support.patience import wait_until
+from tests.support.ports import free_port
 from tests.support.refunding import COIN, Mood, RefundWorld, refunding
-from tests.support.world import free_port
 
 pytestmark = pytest.mark.full
 

@@ -32,7 +32,8 @@ from tests.support.deposits import add_factory
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Api, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 

@@ -20,7 +20,8 @@ from tests.onchain.test_token_checks import (
 )
 from tests.support.contract_node import contract_node
 from tests.support.onchain import ChainWorld, config_of
-from tests.support.world import Api, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 

@@ -17,7 +17,8 @@ from payintent.service import Service
 from payintent.worker import prune
 from tests.portal.person import member, words
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Api, World, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 

@@ -30,7 +30,8 @@ from payintent.runtime.settings import Settings
 from payintent.worker import reconcile
 from tests.support.fakes import captured
 from tests.support.patience import wait_until
-from tests.support.world import World, free_port
+from tests.support.ports import free_port
+from tests.support.world import World
 
 pytestmark = pytest.mark.full
 

@@ -15,7 +15,8 @@ from payintent.runtime import log, tracing
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.settings import Settings
 from payintent.runtime.tracing import Span, TracingUnavailableError, start_tracing
-from tests.support.world import Api, World, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full
 

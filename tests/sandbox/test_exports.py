@@ -11,7 +11,7 @@ import pytest
 from aiohttp import web
 
 from tests.support.http_server import clean_up
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.full
 

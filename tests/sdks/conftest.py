@@ -6,8 +6,9 @@ import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import SetCallbackUrl
+from tests.support.ports import free_port
 from tests.support.workers import working
-from tests.support.world import Api, free_port
+from tests.support.world import Api
 
 Side = dict[str, str]
 

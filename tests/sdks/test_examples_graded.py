@@ -17,8 +17,9 @@ from tests.e2e.merchant import Browser
 from tests.sandbox.shop.running import SECRET
 from tests.sdks.broken_money import Side
 from tests.sdks.test_grader import allow_returns, new_side, run_grader
+from tests.support.ports import free_port
 from tests.support.workers import working
-from tests.support.world import Api, free_port
+from tests.support.world import Api
 from tools.openapi.pack_typescript import pack
 
 pytestmark = pytest.mark.full

@@ -15,7 +15,8 @@ from tests.sdks.scripted import GOOD, scripted
 from tests.sdks.signed import webhook, webhook_cases
 from tests.sdks.typescript_sdk import install_sdk, run
 from tests.support.patience import PATIENCE_S
-from tests.support.world import Api, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api
 from tools.openapi.install import FOLDER
 
 pytestmark = pytest.mark.full

@@ -22,9 +22,10 @@ from tests.sandbox.shop.running import SECRET, Visitor, event, signed
 from tests.sdks.broken_money import Side
 from tests.sdks.test_grader import allow_returns, new_side, run_grader
 from tests.support.http_server import clean_up
+from tests.support.ports import free_port
 from tests.support.tools import tool
 from tests.support.workers import working
-from tests.support.world import Api, free_port
+from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 

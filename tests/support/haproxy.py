@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Self
 
 from tests.docs.reading import page
+from tests.support.ports import free_port
 from tests.support.tools import tool
-from tests.support.world import free_port
 
 _WAIT_S = 30.0
 _LOOK_S = 0.02

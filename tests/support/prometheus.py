@@ -12,8 +12,8 @@ import yaml
 
 from tests.docs.reading import ROOT
 from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.ports import free_port
 from tests.support.tools import tool
-from tests.support.world import free_port
 
 _FOLDER = ROOT / "deploy/prometheus"
 

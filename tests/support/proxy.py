@@ -9,8 +9,8 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 
 from tests.docs.reading import page
+from tests.support.ports import free_port
 from tests.support.tools import tool
-from tests.support.world import free_port
 
 NAME = "pay.example.com"
 _WAIT_S = 30.0

@@ -11,7 +11,8 @@ from payintent.http.server import make_server
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.listening import listening
-from tests.support.world import Api, World, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api, World
 
 _HOST = "127.0.0.1"
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from tests.support.patience import PATIENCE_S
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 VERSION = "v0.203.0"
 #: The checksum of the module's sources, as printed by `go version -m`.

@@ -17,7 +17,7 @@ from typing import Any
 from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.support.patience import PATIENCE_S
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 _LOOK_S = 0.03
 _STARTED, _GONE = "process_started", {"process_stopped", "process_ended"}

@@ -1,9 +1,5 @@
 """The basic test setup: a merchant, its payments, the clock, and an HTTP client."""
 
-import contextlib
-import itertools
-import secrets
-import socket
 from dataclasses import dataclass, field
 from decimal import Decimal
 from typing import Any, Self
@@ -38,9 +34,6 @@ ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
-#: The sandboxes of end-to-end tests use ports from 20,000. Browsers block port 10,080.
-FREE_PORTS = range(10_081, 20_000)
-_found = set[int]()
 #: A world's values besides the service and the gateway of its process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
 
@@ -279,20 +272,3 @@ def patient(settings: Settings) -> Settings:
             "database_acquire_timeout_s": 30.0,
         }
     )
-
-
-def free_port() -> int:
-    """Find a free port that this process has not found before.
-
-    The port is below the system's ephemeral ports, because a connection could take an ephemeral
-    port before a test's process listens on it.
-    """
-    start = secrets.randbelow(len(FREE_PORTS))  # test processes share the seed of `random`
-    for port in itertools.chain(FREE_PORTS[start:], FREE_PORTS[:start]):
-        if port in _found:
-            continue
-        with socket.socket() as probe, contextlib.suppress(OSError):
-            probe.bind(("127.0.0.1", port))
-            _found.add(port)
-            return port
-    raise AssertionError("no free port")

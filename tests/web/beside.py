@@ -8,7 +8,7 @@ from aiohttp import web
 from PIL import Image, ImageDraw
 
 from tests.support.http_server import clean_up
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 _FIELDS = """<!doctype html><html lang="en"><title>Card</title><style>
 :root { color-scheme: light dark }

@@ -17,10 +17,11 @@ from tests.support.chain import fetched_anvil
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.ports import free_port
 from tests.support.refunding import RefundWorld
 from tests.support.refunding import refunding as open_refunding
 from tests.support.serving import serving
-from tests.support.world import Api, World, free_port, make_world
+from tests.support.world import Api, World, make_world
 from tests.web import sdk_desk
 from tests.web.buyer import GATEWAY, SHOP, other_sites
 from tests.web.gallery import Gallery, open_gallery, server_url

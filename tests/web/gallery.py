@@ -39,10 +39,11 @@ from tests.support.contracts import add_contract, contract_service, register_fac
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
+from tests.support.ports import free_port
 from tests.support.refunding import RefundWorld
 from tests.support.refunding import refunding as open_refunding
 from tests.support.serving import serving
-from tests.support.world import ALL_FIAT, World, free_port, make_world
+from tests.support.world import ALL_FIAT, World, make_world
 from tests.web.beside import serve_external_sites
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="

@@ -14,8 +14,8 @@ from payintent.onchain.operations import SetChain
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.onchain import ChainWorld
+from tests.support.ports import free_port
 from tests.support.serving import serving
-from tests.support.world import free_port
 from tests.web.till import WalletCheckout, choose
 from tests.web.wallet import ELSEWHERE, LEGACY, PATIENCE_S, UNKNOWN_CHAIN, Wallet, WalletError
 

@@ -13,7 +13,7 @@ from payintent.fraud.operations import AddFraudRule
 from tests.support import browser as programs
 from tests.support.arrange import bring_to, callback, payment_of, select
 from tests.support.onchain import ChainWorld
-from tests.support.world import free_port
+from tests.support.ports import free_port
 from tests.web.sdk_desk import NATIVE, SdkPage, wallet_session
 from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 

@@ -13,7 +13,8 @@ from payintent.runtime.settings import Settings
 from payintent_sandbox.shop.app import Config, make_app
 from payintent_sandbox.shop.webhook import read_secret
 from tests.support.arrange import callback
-from tests.support.world import Api, World, free_port
+from tests.support.ports import free_port
+from tests.support.world import Api, World
 from tests.web.sdk_desk import PATIENCE_MS
 
 LOOP = "session"

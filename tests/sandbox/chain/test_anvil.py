@@ -14,8 +14,8 @@ import pytest
 from payintent_sandbox.chains.anvil import Anvil, answers, supervised_command
 from payintent_sandbox.chains.anvil_binary import AnvilError, Binary
 from payintent_sandbox.processes import ChildProcess, ProcessSupervisor
-from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Evm, wait_until_true
+from tests.support.ports import free_port_base
 
 pytestmark = pytest.mark.full
 

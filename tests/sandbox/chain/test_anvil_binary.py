@@ -25,7 +25,7 @@ from payintent_sandbox.chains.anvil_binary import (
     unsupported_reason,
 )
 from tests.support.chain import wait_until_true
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.full
 

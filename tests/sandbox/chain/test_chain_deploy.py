@@ -26,7 +26,7 @@ from payintent_sandbox.chains.deploy import (
 )
 from payintent_sandbox.chains.rpc import DevChainError, open_chain
 from tests.support.chain import Deployed, Evm
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.full
 

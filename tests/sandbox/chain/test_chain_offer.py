@@ -32,8 +32,8 @@ from payintent_sandbox.chains.dev_chains import (
 )
 from payintent_sandbox.chains.registration import ChainRegistration
 from payintent_sandbox.chains.rpc import open_chain
-from tests.e2e.sandbox import free_port_base
 from tests.support.contracts import WATCHED_S
+from tests.support.ports import free_port_base
 from tests.support.world import ACTOR, World
 
 pytestmark = pytest.mark.full

@@ -15,8 +15,8 @@ from typer.testing import CliRunner, Result
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.commands import app
 from payintent_sandbox.chains.contracts import PLAIN_TOKEN, load
-from tests.e2e.sandbox import free_port_base
 from tests.support.chain import Deployed, Evm
+from tests.support.ports import free_port_base
 
 pytestmark = pytest.mark.full
 

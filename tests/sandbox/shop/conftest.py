@@ -4,7 +4,7 @@ import aiohttp
 import pytest
 
 from tests.sandbox.shop.running import Api, Visitor, running_api, running_shop
-from tests.support.world import free_port as find_free_port
+from tests.support.ports import free_port as find_free_port
 
 
 @pytest.fixture

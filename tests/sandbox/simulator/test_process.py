@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.sandbox.simulator.running import until_true
-from tests.support.world import free_port
+from tests.support.ports import free_port
 
 pytestmark = pytest.mark.full
 
