@@ -15,6 +15,7 @@ from payintent.accounting.model import make_adjustment_entry, parse_account
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, NotFoundError
 from payintent.core.money import MINOR_DECIMALS, to_smallest_unit
+from payintent.core.texts import format_count
 from payintent.db.database import Executor, Tx
 from payintent.operators.fields import (
     MerchantFilter,
@@ -89,8 +90,7 @@ class BackfillLedger(BatchOperation[LedgerBackfill], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         total = await self.total(context)
-        noun = "fact" if total == 1 else "facts"
-        return [f"entries for {total} {noun} are added to the ledger"]
+        return [f"entries for {format_count(total, 'fact')} are added to the ledger"]
 
     async def total(self, context: OperationContext) -> int:
         return await ledger_check_store.count_missing_entries(context.database)
@@ -207,10 +207,9 @@ class AdjustLedger(ChangeOperation[LedgerAdjustment], frozen=True, kw_only=True)
 
     async def changes(self, context: OperationContext) -> list[str]:
         network = f" on {self.chain}" if self.chain else ""
-        noun = "minor unit" if self.amount_minor == "1" else "minor units"
         return [
             f"debit {self.debit}, credit {self.credit}",
-            f"{self.amount_minor} {noun} of {self.currency}{network}",
+            f"{self.amount_minor} {self.currency}{network}, in minor units",
             f"note: {self.note}",
         ]
 

@@ -6,6 +6,7 @@ from dataclasses import dataclass
 
 from payintent.chains.store import ChainRecord, DeployedContract, TokenRecord
 from payintent.core.errors import ChainUnavailableError
+from payintent.core.texts import format_count
 from payintent.evm.abi import (
     WORD,
     encode_decimals,
@@ -138,11 +139,10 @@ async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord)
             False, f"{describe_endpoint_fault(name, error)}, expected chain {chain.network_id}"
         )
     behind = heads.latest.number - heads.final.number
-    noun = "block" if behind == 1 else "blocks"
     return CheckResult(
         True,
         f"{name} is on chain {chain.network_id} at block {heads.latest.number}, "
-        f"{behind} {noun} after the last final block",
+        f"{format_count(behind, 'block')} after the last final block",
     )
 
 

@@ -26,6 +26,7 @@ from payintent.cli.processes import get_default_process_count
 from payintent.console.oidc.provider import IdentityProvider, IdentityProviderError
 from payintent.core.access import Role, parse_claim_roles
 from payintent.core.errors import PermissionDeniedError
+from payintent.core.texts import format_count
 from payintent.db import availability
 from payintent.db import migrations_runner as migrations
 from payintent.db.availability import COMMAND_WAIT_S, reach_database, wait_for_database
@@ -262,7 +263,7 @@ def _check_connections(report: _Report, settings: Settings, connection_limit: in
     processes = get_default_process_count(settings)
     count = count_connections_max(settings, processes)
     text = (
-        f"an api and a worker with {processes} {'process' if processes == 1 else 'processes'} each "
+        f"an api and a worker with {format_count(processes, 'process', 'processes')} each "
         f"can open up to {count} connections in total; the server allows {connection_limit}"
     )
     if count > connection_limit:

@@ -19,6 +19,7 @@ from payintent.console.lists import read_merchant_names
 from payintent.console.operation_pages import list_allowed_actions
 from payintent.console.rendering import to_plain
 from payintent.console.today import format_approximate_age
+from payintent.core.texts import format_count
 from payintent.db.database import get_current_time
 from payintent.evm.chain_reader import Finality
 from payintent.gateway_accounts.health import GatewayChannel, GatewayOutage
@@ -162,8 +163,7 @@ def _describe_finality(chain: ChainRecord) -> str:
         return "when the nodes report it"
     if chain.confirmations is None:
         return "not set: the chain cannot be watched"
-    noun = "confirmation" if chain.confirmations == 1 else "confirmations"
-    return f"after {chain.confirmations} {noun}"
+    return f"after {format_count(chain.confirmations, 'confirmation')}"
 
 
 def _format_duration(seconds: int) -> str:

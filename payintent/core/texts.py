@@ -1,4 +1,4 @@
-"""Validate text from callers, and mask card data in gateway messages."""
+"""Validate text from callers, format counts, and mask card data in gateway messages."""
 
 import re
 
@@ -28,6 +28,11 @@ def check_email(value: str | None) -> None:
     """Raise `BAD_REQUEST` if a string is not an email address."""
     if value is not None and (len(value) > _EMAIL_MAX or not _EMAIL.fullmatch(value)):
         raise BadRequestError("payer_email must be an email address")
+
+
+def format_count(count: int, noun: str, plural: str = "") -> str:
+    """Return `1 block` or `2 blocks`. The default plural ends in `s`."""
+    return f"{count} {noun if count == 1 else plural or f'{noun}s'}"
 
 
 _VISIBLE_FIRST_DIGITS, _VISIBLE_LAST_DIGITS = 6, 4  # digits (PCI DSS 3.4.1)

@@ -15,7 +15,7 @@ from payintent.core.errors import (
     NotFoundError,
     RefusedError,
 )
-from payintent.core.texts import check_text
+from payintent.core.texts import check_text, format_count
 from payintent.db.database import Tx
 from payintent.operators import audit_store, identities_store, tokens_store
 from payintent.operators.audit_store import AuditEntry
@@ -107,7 +107,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         return [
             (
                 f"{quote_input(self.name)} becomes an operator with the {self.role} role, "
-                f"for {_format_days(self.days)}"
+                f"for {format_count(self.days, 'day')}"
             ),
             "the token is shown to the approver, who must pass it on",
         ]
@@ -187,7 +187,7 @@ class ExtendToken(ChangeOperation[OperatorTokenRecord], frozen=True, kw_only=Tru
     async def changes(self, context: OperationContext) -> list[str]:
         token = await _require_token(context, self.public_id)
         holder = f"{quote_input(token.name)} ({token.role})"
-        return [f"the token of {holder} will expire in {_format_days(self.days)}"]
+        return [f"the token of {holder} will expire in {format_count(self.days, 'day')}"]
 
     async def check(self, context: OperationContext) -> None:
         _check_days(self.days)
@@ -254,10 +254,6 @@ def _check_name(name: str) -> None:
 def _check_days(days: int) -> None:
     if not 1 <= days <= TOKEN_DAYS_MAX:
         raise BadRequestError(f"days must be from 1 to {TOKEN_DAYS_MAX}")
-
-
-def _format_days(days: int) -> str:
-    return "1 day" if days == 1 else f"{days} days"
 
 
 def _check_not_revoked(token: OperatorTokenRecord) -> None:

@@ -10,6 +10,7 @@ import msgspec
 
 from payintent.core import ids
 from payintent.core.money import format_display_amount, format_smallest_units, group_thousands
+from payintent.core.texts import format_count
 from payintent.db.database import Executor
 from payintent.operators.audit_store import AuditEntry
 from payintent.payment_history import store as history_store
@@ -177,8 +178,8 @@ def join_texts(*texts: str | None) -> str:
     return ", ".join(text for text in texts if text)
 
 
-def _format_count(count: int, singular: str, plural: str) -> str | None:
-    return f"{count} {singular if count == 1 else plural}" if count else None
+def _format_positive(count: int, noun: str, plural: str = "") -> str | None:
+    return format_count(count, noun, plural) if count else None
 
 
 def _describe_amount(details: Details, currency: str = "currency") -> str:
@@ -212,7 +213,7 @@ def _describe_selection(details: Details) -> str:
         group_thousands(f"{details['total_amount']} {details['currency']}"),
         *fees,
         chain,
-        _format_count(details["inquiries"], "inquiry", "inquiries"),
+        _format_positive(details["inquiries"], "inquiry", "inquiries"),
         f"reference {details['reference']}" if "reference" in details else None,
     )
 
@@ -248,7 +249,7 @@ def _describe_transfer(details: Details) -> str:
 
 
 def _describe_event(details: Details) -> str:
-    attempts = _format_count(details["attempts"], "attempt", "attempts")
+    attempts = _format_positive(details["attempts"], "attempt")
     state = f"{details['state']} after {attempts}" if attempts else details["state"]
     return join_texts(details["type"], state)
 
@@ -323,12 +324,12 @@ _DESCRIPTIONS: Mapping[str, Callable[[Details], str]] = {
     "attempt": describe_attempt,
     "refund": _describe_refund,
     "refund-sent": lambda details: join_texts(
-        "sent", _format_count(details["inquiries"], "inquiry", "inquiries")
+        "sent", _format_positive(details["inquiries"], "inquiry", "inquiries")
     ),
     "refund-ended": _describe_refund_end,
     "refund-signed": lambda details: join_texts(
         _describe_transaction(details),
-        _format_count(details["reverts"], "revert", "reverts"),
+        _format_positive(details["reverts"], "revert"),
     ),
     "refund-final": lambda details: join_texts(
         details.get("disposition"), _describe_transaction(details)

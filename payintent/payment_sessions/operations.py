@@ -6,6 +6,7 @@ from typing import ClassVar
 
 from payintent.core import ids
 from payintent.core.access import Role
+from payintent.core.texts import format_count
 from payintent.db.database import Tx
 from payintent.operators.operation import ChangeOperation, OperationContext
 from payintent.payment_sessions import store as settlement_store
@@ -51,8 +52,7 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
             count = await settlement_store.count_transactions(
                 context.database, stranded_session.session.id
             )
-            noun = "transaction" if count == 1 else "transactions"
-            reason += f": {count} {noun} of this payment seen or posted"
+            reason += f": {format_count(count, 'transaction')} of this payment seen or posted"
         return [
             f"{describe_payment(snapshot.payment)}, changes from PROCESSING to EXPIRED",
             reason,

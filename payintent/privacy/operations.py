@@ -7,6 +7,7 @@ from uuid import UUID
 
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
+from payintent.core.texts import format_count
 from payintent.db.database import Executor, Tx
 from payintent.operators.fields import (
     ListLimit,
@@ -82,10 +83,9 @@ class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
         """Describe the change without naming the payer, because proposals are never deleted."""
         payment_ids = await self._list_payment_ids(context.database)
         first_id = ids.format_id(ids.PAYMENT, payment_ids[0])
-        count = len(payment_ids)
-        noun = "payment" if count == 1 else "payments"
+        payments = format_count(len(payment_ids), "payment")
         return [
-            f"{count} {noun} of merchant {self.merchant_id}, starting with {first_id}",
+            f"{payments} of merchant {self.merchant_id}, starting with {first_id}",
             "the payer's name, email, metadata and addresses are permanently erased",
         ]
 

@@ -9,6 +9,7 @@ from uuid import UUID
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.core.texts import format_count
 from payintent.db.database import Tx
 from payintent.operators.fields import (
     ListLimit,
@@ -188,7 +189,7 @@ class ResendMissedEvents(BatchOperation[ReplayedEvents], frozen=True, kw_only=Tr
 
     async def changes(self, context: OperationContext) -> list[str]:
         total = await self.total(context)
-        return ["1 event is resent" if total == 1 else f"{total} events are resent"]
+        return [f"{format_count(total, 'event')} will be resent"]
 
     async def total(self, context: OperationContext) -> int:
         return (await delivery_store.count_missed(context.database, self._build_criteria())).events

@@ -222,7 +222,7 @@ def test_a_replay_at_a_terminal_asks_for_confirmation_with_the_event_count(
 ) -> None:
     replay = ("webhooks", "replay-missed", "--merchant", "1")
     result = terminal_with_events.run(*replay, typed="y\n", columns=80)
-    assert f"  {_COUNT} events are resent\nContinue? [y/N] " in result.err
+    assert f"  {_COUNT} events will be resent\nContinue? [y/N] " in result.err
     assert f"{_COUNT} rows" not in result.err
     assert f"events          {_COUNT}" in result.out
     assert _query(settings, _ROWS)["dead"] == 0

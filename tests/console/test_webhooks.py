@@ -115,7 +115,7 @@ async def test_a_bulk_resend_shows_the_number_of_events_before_it_runs(
     dry_run = await visitor.post(path, **fields, step="dry-run")
     assert "Events 3" in words(dry_run)
     confirmation = await visitor.post(path, **fields)
-    assert "3 events are resent" in words(confirmation)
+    assert "3 events will be resent" in words(confirmation)
     assert "Events 3" in words(await visitor.post(path, **fields, step="confirmed"))
     states = await world.rows("SELECT DISTINCT state FROM delivery")
     assert [row["state"] for row in states] == ["pending"]
