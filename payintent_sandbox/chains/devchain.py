@@ -26,7 +26,12 @@ from payintent_sandbox.chains.dev_chains import (
     read_chain,
 )
 from payintent_sandbox.chains.miner import Miner
-from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc, open_chain
+from payintent_sandbox.chains.rpc import (
+    DevChainError,
+    DevChainRpc,
+    UnreachableDevChainError,
+    open_chain,
+)
 from payintent_sandbox.ports import Ports, taken
 from payintent_sandbox.private_files import write_private
 
@@ -194,8 +199,10 @@ def _run_on(chain: DevChain, act: Callable[[DevChainRpc], Awaitable[T]]) -> T:
 
     try:
         return asyncio.run(work())
+    except UnreachableDevChainError as error:
+        _fail(f"{error}; {_HINT}")
     except DevChainError as error:
-        _fail(f"{error}; {_HINT}" if "does not respond" in str(error) else str(error))
+        _fail(str(error))
 
 
 def _var_dir() -> Path:

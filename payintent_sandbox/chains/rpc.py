@@ -19,6 +19,10 @@ class DevChainError(Exception):
     """A development chain is unreachable or rejects a call. The message is a single line."""
 
 
+class UnreachableDevChainError(DevChainError):
+    """A development chain does not respond."""
+
+
 class DevChainRpc:
     """A development chain. Anvil signs for its accounts, so the client has no keys."""
 
@@ -36,7 +40,9 @@ class DevChainRpc:
             async with self._client.post(self.url, json=body) as answer:
                 content = await answer.json()
         except (aiohttp.ClientError, TimeoutError, ValueError) as error:
-            raise DevChainError(f"{self.url} does not respond: {type(error).__name__}") from None
+            raise UnreachableDevChainError(
+                f"{self.url} does not respond: {type(error).__name__}"
+            ) from None
         if "error" in content:
             raise DevChainError(f"{method}: {content['error'].get('message')}")
         return content.get("result")
