@@ -29,7 +29,7 @@ from bench import (
 from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import CREATE_BODY, CREATE_METADATA, ID, KEY, Load, Plan, run_load
-from bench.places import Places, own_databases, own_servers
+from bench.workspaces import Places, own_databases, own_servers
 from payintent.core import ids
 from payintent.db.database import Database
 from payintent.merchants.model import TaxManager

@@ -34,7 +34,7 @@ from bench.paper_chain import (
     RECEIVER,
     TOKEN,
 )
-from bench.places import Places, own_servers
+from bench.workspaces import Places, own_servers
 from payintent.chains import store as chain_store
 from payintent.chains.factory_operations import AddFactory
 from payintent.chains.operations import AddContract, SetToken

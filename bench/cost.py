@@ -23,8 +23,8 @@ from rich.table import Table
 from bench import work_rates
 from bench.installation import Installation, free_ports
 from bench.machine import print_machine
-from bench.places import Places, own_servers
 from bench.work_rates import WorkRate, measure_work
+from bench.workspaces import Places, own_servers
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation
 

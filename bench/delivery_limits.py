@@ -27,9 +27,9 @@ from bench.http import body_start, request
 from bench.installation import Installation, free_ports
 from bench.load import KEY, Plan, run_load
 from bench.machine import print_machine
-from bench.places import Places, own_servers
 from bench.report import percentile_ms
 from bench.work_rates import EVENT_BODY, RECORD_EVENTS, payments_statement
+from bench.workspaces import Places, own_servers
 from payintent.merchants.operations import CreateMerchant
 from payintent.operators.operation import Actor
 from payintent_sandbox.chains.dev_chains import DevChains

@@ -12,7 +12,7 @@ from rich.table import Table
 
 from bench import chain
 from bench.machine import print_machine
-from bench.places import own_servers
+from bench.workspaces import own_servers
 
 GOAL = 2.0  # multiple of the contract's processor time
 FULL = (9_900, 100)  # payments and later blocks; 100 more payments open 10,000 addresses in total

@@ -17,7 +17,7 @@ from bench.http import request
 from bench.installation import Installation, free_ports
 from bench.load import CREATE_BODY, ID, KEY, Plan, cpu_s, run_load
 from bench.machine import print_machine
-from bench.places import own_servers
+from bench.workspaces import own_servers
 from payintent.core import ids
 from payintent_sandbox.chains.dev_chains import DevChains
 from payintent_sandbox.installation import prepare_installation

@@ -1,6 +1,6 @@
 """`python -m bench.scale`: compute how many installations a load needs, with the cost model.
 
-The defaults are costs measured by `bench.cost` and `bench.stored`. To use
+The defaults are costs measured by `bench.cost` and `bench.disk_space`. To use
 the costs from your own run, pass them as options.
 """
 

@@ -24,7 +24,7 @@ from bench.http import body_start
 from bench.installation import Installation, free_ports
 from bench.load import cpu_s, database_cpu_s
 from bench.machine import print_machine
-from bench.places import Places, own_servers
+from bench.workspaces import Places, own_servers
 from payintent.merchants.operations import CreateMerchant
 from payintent.operators.operation import Actor
 from payintent_sandbox.chains.dev_chains import DevChains

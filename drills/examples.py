@@ -25,15 +25,15 @@ from rich.console import Console
 from rich.table import Table
 from standardwebhooks import Webhook
 
-from drills.graded import register_origin
+from drills.grading import register_origin
 from drills.processes import NotReadyError, Program, plain_environment
 from payintent_sandbox.chains.anvil_binary import npm, npm_environment
-from tests.clients.making import basedpyright
+from tests.clients.generate import basedpyright
 from tests.e2e.merchant import APPROVED, Browser
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.sdks.python_sdk import unpack_package
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import wait_until
 from tools.examples import EXAMPLES, FOLDER, NODE
 from tools.openapi.pack_typescript import pack
 from tools.prepare import prepare

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import aiohttp
 
-from drills.graded import (
+from drills.grading import (
     PluginError,
     Shopper,
     expect,

@@ -27,14 +27,14 @@ from tests.support.databases import (
     make_template,
 )
 from tests.support.fakes import FakeGateway
-from tests.support.filled import WORLD_ENV
+from tests.support.filled_database import WORLD_ENV
 from tests.support.memory_folder import memory_folder
+from tests.support.operation_examples import Stage, open_outside_sandbox
 from tests.support.operation_staging import StageTemplate, open_stage_template, stage_of
 from tests.support.operator_port import operator_port
-from tests.support.patience import PATIENCE_S
-from tests.support.prepared import stop_if_nothing_can_run
-from tests.support.serving import serving_api
-from tests.support.stage import Stage, open_outside_sandbox
+from tests.support.requirements import stop_if_nothing_can_run
+from tests.support.running_service import serving_api
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import ARRANGED, Api, World, make_world
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="

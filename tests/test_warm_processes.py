@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from tests.support import processes
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 pytestmark = pytest.mark.full
 

@@ -16,11 +16,11 @@ from payintent.payments.model import Payment
 from payintent.refunds.send import RefundSender
 from payintent.service import Service, open_service
 from payintent.worker import make_inquiry_runner, make_refund_runner
-from tests.refunds.refunding import create_paid_payment, request_refund
+from tests.refunds.refund_setup import create_paid_payment, request_refund
 from tests.support.database_proxy import DatabaseProxy
 from tests.support.fakes import captured
 from tests.support.http_server import clean_up
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 from tests.support.workers import working
 from tests.support.world import World
 

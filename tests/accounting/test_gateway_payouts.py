@@ -17,7 +17,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import NewAccount
 from tests.accounting.test_payouts import balance, get_payable, refusal
-from tests.refunds.refunding import create_paid_payment
+from tests.refunds.refund_setup import create_paid_payment
 from tests.support.world import World
 
 

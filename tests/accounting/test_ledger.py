@@ -22,7 +22,7 @@ from tests.disputes.test_record import hear as hear_dispute
 from tests.disputes.test_record import report as dispute
 from tests.payments.test_expire import sweep
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     create_paid_payment,
     process_due_refunds,
     request_refund,
@@ -30,7 +30,7 @@ from tests.refunds.refunding import (
 )
 from tests.refunds.test_case_refunds import create_selected_payment
 from tests.support.fakes import FakeGateway, captured, declined
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 #: The ledger balances after a payment was paid.

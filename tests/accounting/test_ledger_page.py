@@ -20,7 +20,7 @@ from tests.callbacks.test_receive import add_session, selected, tell
 from tests.disputes.test_record import hear as hear_dispute
 from tests.disputes.test_record import report as dispute
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DECLINED,
     create_paid_payment,
     process_due_refunds,

@@ -14,7 +14,7 @@ from payintent.accounting.payouts_operations import (
 )
 from payintent.accounting.payouts_store import PayoutRecord
 from payintent.core.errors import ErrorCode, RefusedError
-from tests.refunds.refunding import create_paid_payment, request_refund
+from tests.refunds.refund_setup import create_paid_payment, request_refund
 from tests.support.world import World
 
 HEADER = "merchant,amount,currency,chain,reference,paid_on"

@@ -15,9 +15,9 @@ from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.model import RefundStatus, RefundStep
 from payintent.refunds.operations import ListRefunds, ShowRefund
 from payintent.runtime.settings import Settings
-from tests.refunds.refunding import process_due_refunds
-from tests.support.patience import PATIENCE_S
-from tests.support.stage import Stage, add_refunds_for_approval
+from tests.refunds.refund_setup import process_due_refunds
+from tests.support.operation_examples import Stage, add_refunds_for_approval
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World, patient
 
 _ADA = Actor("Ada", "ticket 7", Role.FINANCE)

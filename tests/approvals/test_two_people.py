@@ -40,7 +40,7 @@ from payintent.privacy.keyring_operations import RotateKeyring
 from payintent.runtime.encryption import EncryptionKeyError
 from payintent.service import open_service
 from payintent.worker import prune
-from tests.support.stage import (
+from tests.support.operation_examples import (
     ADA,
     ALAN,
     EXAMPLES,
@@ -49,7 +49,7 @@ from tests.support.stage import (
     TWO_PEOPLE,
     Stage,
 )
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 _DAY_S = 24 * 3600

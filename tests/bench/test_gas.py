@@ -8,7 +8,7 @@ from rich.console import Console
 
 from bench import gas
 from payintent_sandbox.chains.anvil_binary import Binary
-from tests.docs.reading import page, section
+from tests.docs.parse_pages import page, section
 from tests.support.chain import fetched_anvil
 
 CEILINGS = {

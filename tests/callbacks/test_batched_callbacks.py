@@ -21,8 +21,8 @@ from payintent.payments.model import Payment
 from tests.callbacks.test_receive import selected
 from tests.support.database_proxy import open_freezable_proxy
 from tests.support.fakes import captured, declined
-from tests.support.patience import PATIENCE_S
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World, patient
 
 _BLOCKERS = """

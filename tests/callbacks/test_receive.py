@@ -24,9 +24,9 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
 from payintent.worker import prune
 from tests.payments.test_expire import sweep
-from tests.refunds.refunding import set_auto_refund
+from tests.refunds.refund_setup import set_auto_refund
 from tests.support.fakes import captured, declined
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 EXACT = captured(159000)

@@ -15,7 +15,7 @@ from tests.support.arrange import (
     payment_of,
     refusal,
 )
-from tests.support.installed import add_simulator_account
+from tests.support.installed_methods import add_simulator_account
 from tests.support.world import Api
 
 

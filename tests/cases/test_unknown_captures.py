@@ -28,9 +28,9 @@ from payintent.refunds.resolve_case import ResolveCase
 from tests.callbacks.test_receive import EXACT, add_account, add_session, selected, tell
 from tests.payments.test_expire import sweep
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import process_due_refunds
+from tests.refunds.refund_setup import process_due_refunds
 from tests.support.fakes import FakeGateway, captured, declined
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 

@@ -21,9 +21,9 @@ from payintent.http.middleware import CommonHeaders
 from payintent.http.server import make_server
 from payintent.runtime.settings import Settings
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
-from tests.support.serving import app_of
+from tests.support.running_service import app_of
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full

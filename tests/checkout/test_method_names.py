@@ -16,7 +16,7 @@ from payintent.merchants.model import Quote
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.merchants.provisioning import get_default_methods
 from tests.support.arrange import bring_to, payment_of, quotes, select, view
-from tests.support.making import a_quote
+from tests.support.sample_values import a_quote
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full

@@ -23,7 +23,7 @@ from payintent.core.method_brands import BRANDS, MethodGroup, find_brand
 from payintent.merchants.methods_operations import ChangePaymentMethod
 from payintent.payments.method_usage import MethodUsage
 from tests.support.fakes import captured
-from tests.support.making import a_quote
+from tests.support.sample_values import a_quote
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full

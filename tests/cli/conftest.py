@@ -11,7 +11,7 @@ import pytest
 
 from payintent.runtime.settings import Settings
 from tests.support import processes
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 
 @dataclass(frozen=True)

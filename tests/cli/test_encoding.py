@@ -10,7 +10,7 @@ import pytest
 from payintent.runtime.settings import Settings
 from tests.cli.conftest import Run, RunResult
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, unpack_package
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 pytestmark = pytest.mark.full
 

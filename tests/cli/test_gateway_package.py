@@ -12,7 +12,7 @@ from tests.support.example_package import (
     install_example,
     lay_out_example,
 )
-from tests.support.installed import NOBODY_URL
+from tests.support.installed_methods import NOBODY_URL
 
 pytestmark = pytest.mark.full
 

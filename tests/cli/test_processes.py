@@ -19,8 +19,8 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import find_interpreter_warnings
 from payintent.runtime.version import VERSION
 from tests.http.fault_proxy import FaultProxy
-from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.full
 

@@ -4,7 +4,7 @@ import pytest
 
 from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
-from tests.clients.uses import DENIED
+from tests.clients.expected_results import DENIED
 from tests.refunds.requests import create_paid
 from tests.support.world import Api
 

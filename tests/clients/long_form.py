@@ -14,9 +14,9 @@ from tempfile import mkdtemp
 import pytest
 import yaml
 
-from tests.clients.making import HERE, basedpyright, run
+from tests.clients.expected_results import check_what_was_done
+from tests.clients.generate import HERE, basedpyright, run
 from tests.clients.maven_lock import check_fetched
-from tests.clients.uses import check_what_was_done
 from tests.support.tools import java
 from tools.openapi.check import CONTRACT
 from tools.openapi.install import CLIENTS_LONG

@@ -5,7 +5,8 @@ import json
 
 import pytest
 
-from tests.clients.making import (
+from tests.clients.expected_results import check_what_was_done
+from tests.clients.generate import (
     PYTHON,
     basedpyright,
     node,
@@ -13,7 +14,6 @@ from tests.clients.making import (
     run,
     typescript_client,
 )
-from tests.clients.uses import check_what_was_done
 from tools.openapi.check import command
 
 pytestmark = [pytest.mark.timeout(310), pytest.mark.long]

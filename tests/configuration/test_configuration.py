@@ -41,7 +41,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.support.databases import Databases
 from tests.support.fakes import FakeGateway
-from tests.support.stage import ADA, ALAN, open_outside_sandbox, perform_approved
+from tests.support.operation_examples import ADA, ALAN, open_outside_sandbox, perform_approved
 from tests.support.world import World
 
 _TOKEN = "0x" + "5A" * 20

@@ -27,7 +27,7 @@ from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS
-from tests.sandbox.ecpay.running import (
+from tests.sandbox.ecpay.emulator_setup import (
     ACCOUNT,
     APPROVED,
     DECLINED,

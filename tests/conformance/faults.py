@@ -14,7 +14,7 @@ from aiohttp import web
 from yarl import URL
 
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 _CONNECTION_HEADERS = frozenset(
     {"connection", "content-length", "host", "transfer-encoding", "keep-alive"}

@@ -42,10 +42,10 @@ from tests.conformance.own_database import own_database
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS
 from tests.support.chain import fetched_anvil
+from tests.support.chain_refunds import RefundWorld, refunding
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
-from tests.support.refunding import RefundWorld, refunding
 from tests.support.world import make_world
 
 COIN = "NATIVED"

@@ -14,7 +14,7 @@ from payintent.gateways.port import (
     VerifiedCallback,
 )
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 
 class Receiver:

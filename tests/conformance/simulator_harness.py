@@ -29,7 +29,7 @@ from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS, Scenario
-from tests.sandbox.simulator.running import (
+from tests.sandbox.simulator.simulator_setup import (
     KEY,
     OTHER_KEY,
     OTHER_SECRET,

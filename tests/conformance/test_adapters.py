@@ -14,7 +14,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.conformance.adapters import HARNESSES, TESTED_ELSEWHERE
 from tests.conformance.harness import Harness
-from tests.docs.reading import ROOT
+from tests.docs.parse_pages import ROOT
 
 COUNTRY_CHARS = 2
 DECIMALS_MAX = 18

@@ -27,7 +27,7 @@ from tests.conformance.arrange import (
 )
 from tests.conformance.harness import Harness, RefundOutcome
 from tests.conformance.traits import Traits, where
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 
 pytestmark = pytest.mark.asyncio(loop_scope="module")
 

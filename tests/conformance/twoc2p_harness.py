@@ -27,7 +27,7 @@ from tests.conformance.faults import FaultProxy, faulty
 from tests.conformance.harness import Harness, RefundOutcome, hurried, patient
 from tests.conformance.receiver import receiving
 from tests.conformance.traits import TRAITS, Scenario
-from tests.sandbox.twoc2p.running import (
+from tests.sandbox.twoc2p.emulator_setup import (
     APPROVED,
     DECLINED,
     MERCHANT,

@@ -3,8 +3,8 @@ from collections.abc import AsyncIterator
 import pytest
 
 from payintent.service import Service
+from tests.support.operation_examples import Stage, open_outside_sandbox
 from tests.support.operation_staging import StageTemplate, stage_of
-from tests.support.stage import Stage, open_outside_sandbox
 from tests.support.world import World
 
 

@@ -14,8 +14,8 @@ from payintent.operators.operation import Actor
 from payintent.refunds.approval_operations import ApproveRefund
 from payintent.refunds.settle import settle_refund
 from payintent.service import Service
-from tests.console.visitor import Visitor, sign_in_as, words
-from tests.support.stage import Stage
+from tests.console.operator_browser import Visitor, sign_in_as, words
+from tests.support.operation_examples import Stage
 from tests.support.world import Answer, Api
 
 #: Copies of the proposal, each a minute older than the previous copy.

@@ -13,7 +13,7 @@ import pytest
 from payintent.core.access import Role
 from payintent.merchants.restrictions import AddRestriction
 from payintent.merchants.taxes import SetTaxRate
-from tests.console.visitor import Visitor, sign_in_as, words
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.support.world import ACTOR, Api, World
 
 FORMULAS = ["=1+1", "+1", "-1", "@SUM(A1)"]

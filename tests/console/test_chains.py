@@ -9,7 +9,7 @@ from pydantic import SecretStr
 from payintent.console.gateways import render_runbook_section
 from payintent.core.access import Role
 from payintent.runtime.settings import Settings
-from tests.console.visitor import sign_in_as, words
+from tests.console.operator_browser import sign_in_as, words
 from tests.onchain.test_compare_endpoints import OTHER, Node, serving
 from tests.support.world import Api, World
 

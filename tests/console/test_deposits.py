@@ -16,7 +16,7 @@ from payintent.payments.model import Session
 from payintent.refunds.operations import RefundPayment
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.console.visitor import sign_in_as, words
+from tests.console.operator_browser import sign_in_as, words
 from tests.support.contracts import (
     CONTRACT,
     FACTORY,

@@ -12,9 +12,9 @@ from payintent.console.exports import EXPORTED_LISTS
 from payintent.console.rendering import LIST_PATHS
 from payintent.core.access import Role
 from payintent.http.exports import PAGE_ROWS
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.console.test_queues import add_dispute, newest_case, open_case
-from tests.console.visitor import Visitor, sign_in_as, words
-from tests.support.stage import Stage
+from tests.support.operation_examples import Stage
 from tests.support.world import Answer, Api, World
 
 _MANY_CASES = """

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.runtime.settings import Settings
-from tests.console.visitor import Visitor, sign_in_as, words
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

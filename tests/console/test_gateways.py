@@ -16,7 +16,7 @@ from payintent.gateways.port import OutcomeUnknown
 from payintent.gateways.simulator import SimulatorGateway
 from payintent.operators.operation import OperationContext
 from payintent.service import Service
-from tests.console.visitor import Visitor, sign_in_as, words
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.support.world import Api, World
 
 WHY = "it takes money twice"

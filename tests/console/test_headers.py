@@ -5,8 +5,8 @@ from starlette.routing import Route
 
 from payintent.console.routes import CONSOLE_ROUTES
 from payintent.service import Service
-from tests.console.visitor import Visitor
-from tests.support.stage import Stage
+from tests.console.operator_browser import Visitor
+from tests.support.operation_examples import Stage
 from tests.support.world import Answer, Api
 
 _ROUTES = [route for route in CONSOLE_ROUTES if isinstance(route, Route)]

@@ -19,12 +19,12 @@ from payintent.payment_links.model import PaymentLink
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
 from payintent.service import Service
+from tests.console.operator_browser import Visitor, without_breaks
 from tests.console.test_operations import is_read, make_form, page_of
-from tests.console.visitor import Visitor, without_breaks
-from tests.payment_links.linking import make_link
-from tests.portal.person import Person, member
+from tests.payment_links.link_setup import make_link
+from tests.portal.member_browser import Person, member
 from tests.support.hostile import ADDRESS, MARKUP, columns_on, find_harm, make_hostile
-from tests.support.stage import Stage
+from tests.support.operation_examples import Stage
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full

@@ -21,7 +21,7 @@ from payintent.operators.operations import (
     UnblockIdentity,
 )
 from payintent.runtime.settings import Settings
-from tests.console.visitor import Visitor, words
+from tests.console.operator_browser import Visitor, words
 from tests.support.identity_provider import (
     CLIENT_ID,
     CLIENT_SECRET,

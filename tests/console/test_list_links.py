@@ -7,8 +7,8 @@ import pytest
 
 from payintent.core import ids
 from payintent.core.access import Role
-from tests.console.visitor import Visitor, sign_in_as
-from tests.support.stage import Stage
+from tests.console.operator_browser import Visitor, sign_in_as
+from tests.support.operation_examples import Stage
 from tests.support.world import Api, World
 
 _TRAIL = re.compile(r'<p class="trail">.*</p>')

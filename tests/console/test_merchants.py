@@ -7,9 +7,9 @@ import pytest
 from payintent.core.access import Role
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.service import Service
-from tests.console.visitor import Visitor, sign_in_as, words
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.support.fakes import captured
-from tests.support.stage import Stage
+from tests.support.operation_examples import Stage
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full

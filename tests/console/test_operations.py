@@ -13,8 +13,8 @@ from payintent.core.access import Role
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.service import Service
-from tests.console.visitor import Visitor, sign_in_as, words
-from tests.support.stage import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
+from tests.console.operator_browser import Visitor, sign_in_as, words
+from tests.support.operation_examples import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full

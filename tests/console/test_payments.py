@@ -14,7 +14,7 @@ from payintent.payments.model import Payment
 from payintent.refunds.operations import RefundPayment
 from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
-from tests.console.visitor import Visitor, sign_in_as, words
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.support.fakes import captured
 from tests.support.rows import write_payments
 from tests.support.world import Answer, Api, World

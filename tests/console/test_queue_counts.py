@@ -5,8 +5,8 @@ import re
 from payintent.console.queue_counts import QueueCounts, format_queue_count
 from payintent.core.access import Role
 from payintent.overview.store import QUEUE_COUNT_MAX, count_queues
-from tests.console.visitor import Visitor, sign_in_as
-from tests.support.stage import add_refunds_for_approval
+from tests.console.operator_browser import Visitor, sign_in_as
+from tests.support.operation_examples import add_refunds_for_approval
 from tests.support.world import Api, World
 
 _COUNT = re.compile(r'href="/(\w+)"[^>]* aria-label="\w+ (\S+) ([^"]+)">')

@@ -11,10 +11,10 @@ from payintent.console.cases import EXPLANATIONS
 from payintent.console.lists import PAGE_ROWS
 from payintent.core import ids
 from payintent.core.access import Role
+from tests.console.operator_browser import sign_in_as, words
 from tests.console.test_payments import format_payment_id
-from tests.console.visitor import sign_in_as, words
 from tests.support.fakes import captured
-from tests.support.stage import add_refunds_for_approval
+from tests.support.operation_examples import add_refunds_for_approval
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

@@ -17,10 +17,10 @@ from payintent.core.access import Role
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation
 from payintent.service import Service
+from tests.console.operator_browser import Visitor
 from tests.console.test_operations import make_form, page_of
-from tests.console.visitor import Visitor
 from tests.support.contents import contents
-from tests.support.stage import Stage
+from tests.support.operation_examples import Stage
 from tests.support.world import Api, World
 
 #: Routes without a session, with the reason.

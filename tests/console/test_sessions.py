@@ -9,7 +9,7 @@ from payintent.core import access as api_key
 from payintent.core.access import Role
 from payintent.operators.operations import ReplaceToken, RevokeOperatorToken, SetRole
 from payintent.runtime.settings import Settings
-from tests.console.visitor import Visitor, sign_in_as, words
+from tests.console.operator_browser import Visitor, sign_in_as, words
 from tests.support.world import ACTOR, Api, World
 
 COOKIE = "payintent-console"

@@ -23,10 +23,15 @@ from payintent.overview.cache import Period
 from payintent.payments.expire import expire_due_pending
 from payintent.payments.operations import CancelPayment
 from payintent.service import Service
-from tests.console.visitor import Visitor, sign_in_as, words
-from tests.docs.reading import page
-from tests.refunds.refunding import DONE, create_paid_payment, request_refund, send_refund_callback
-from tests.support.patience import PATIENCE_S
+from tests.console.operator_browser import Visitor, sign_in_as, words
+from tests.docs.parse_pages import page
+from tests.refunds.refund_setup import (
+    DONE,
+    create_paid_payment,
+    request_refund,
+    send_refund_callback,
+)
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

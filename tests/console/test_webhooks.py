@@ -5,13 +5,13 @@ from payintent.merchants.operations import SetCallbackUrl
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.model import CircuitReport
 from payintent.webhooks.operations import ListEndpoints
+from tests.console.operator_browser import sign_in_as, words
 from tests.console.test_payments import (
     add_attempts,
     create_cancelled_payment,
     format_payment_id,
     get_event_id,
 )
-from tests.console.visitor import sign_in_as, words
 from tests.support.world import Api, World
 
 _HOOKS = "https://93.184.216.34/hooks"

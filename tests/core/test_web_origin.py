@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.core.addresses import parse_web_origin
-from tests.support.making import NO_WAY_BACK
+from tests.support.sample_values import NO_WAY_BACK
 
 
 @pytest.mark.parametrize("url", NO_WAY_BACK)

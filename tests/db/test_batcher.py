@@ -7,7 +7,7 @@ import pytest
 
 from payintent.core.errors import StorageUnavailableError
 from payintent.db.batcher import Batcher
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 
 class Work:

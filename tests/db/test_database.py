@@ -13,7 +13,7 @@ from payintent.payments.model import PaymentTrigger, TransitionRequest
 from payintent.payments.transitions import ConcurrentChangeError, apply_transitions
 from payintent.service import open_service
 from tests.support.ports import free_port
-from tests.support.staging import open_with_short_lock_timeout
+from tests.support.race_staging import open_with_short_lock_timeout
 from tests.support.world import World
 
 

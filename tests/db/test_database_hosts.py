@@ -19,8 +19,8 @@ from payintent.db.pool import ConnectionPool
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.service import open_service
 from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
-from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import World
 
 _NAME = {"application_name": "hosts"}

@@ -5,7 +5,7 @@ import asyncio
 from structlog.testing import capture_logs
 
 from payintent.db.notify import EventNotifier
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 
 _NOWHERE = "postgresql://nobody@127.0.0.1:9/nothing"
 

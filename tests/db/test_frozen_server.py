@@ -22,7 +22,7 @@ from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.create import PaymentCreator
 from payintent.payments.model import Payment
 from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
-from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import World
 
 pytestmark = pytest.mark.full

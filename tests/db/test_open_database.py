@@ -6,7 +6,7 @@ from pydantic import SecretStr
 from payintent.db.availability import COMMAND_WAIT_S
 from payintent.runtime.encryption import EncryptionKeyError, load_encryption
 from payintent.service import open_database
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 from tests.support.world import World
 
 _OTHER_KEY = "ZmVkY2JhOTg3NjU0MzIxMGZlZGNiYTk4NzY1NDMyMTA="

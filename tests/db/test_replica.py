@@ -27,8 +27,8 @@ from payintent.service import open_service
 from tests.support.database_proxy import DatabaseProxy, open_freezable_proxy
 from tests.support.databases import TEMPLATE, at_database, make_template
 from tests.support.memory_folder import memory_folder
-from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.standby import StandbyPair, standby_pair
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full

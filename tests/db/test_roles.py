@@ -16,7 +16,7 @@ import pytest
 from payintent.cli import doctor
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.docs.reading import blocks, page
+from tests.docs.parse_pages import blocks, page
 from tests.support.roles import (
     OWNER,
     PASSWORD,

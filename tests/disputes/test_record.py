@@ -19,7 +19,7 @@ from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, 
 from payintent.payments.model import Payment
 from payintent.refunds.resolve_case import ResolveCase
 from tests.payments.test_expire import inquire_all
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DONE,
     PENDING,
     Books,

@@ -8,7 +8,7 @@ from typing import Any
 import typer
 
 from payintent.cli.commands import build
-from tests.docs.reading import blocks, spans
+from tests.docs.parse_pages import blocks, spans
 
 
 def find_commands(text: str) -> list[list[str]]:

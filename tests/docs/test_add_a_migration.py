@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from payintent.db import migrations_runner
-from tests.docs.reading import blocks, page, rows, section
+from tests.docs.parse_pages import blocks, page, rows, section
 from tools import migrations
 
 _PAGE = page("docs/contribute/add-a-migration.md")

@@ -7,7 +7,7 @@ import tomllib
 import asyncpg
 
 from payintent.payments.model import PaymentStatus
-from tests.docs.reading import ROOT, blocks, page, rows, section, spans
+from tests.docs.parse_pages import ROOT, blocks, page, rows, section, spans
 
 _ARCHITECTURE = page("docs/contribute/architecture.md")
 _INVARIANTS = page("docs/contribute/invariants.md")

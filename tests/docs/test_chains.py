@@ -15,7 +15,7 @@ from payintent.db.database import Database
 from payintent.onchain.settlement_rules import CASE_KINDS, MISMATCH_REASONS
 from payintent.runtime.settings import Settings
 from tests.docs.command_line import check_command_or_name, find_commands
-from tests.docs.reading import ROOT, examples, page, rows, section, spans
+from tests.docs.parse_pages import ROOT, examples, page, rows, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.terminal import Terminal
 

@@ -25,11 +25,11 @@ from payintent.refunds.create import refund_case
 from payintent.refunds.model import AUTO_REFUND
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from tests.docs.reading import blocks, examples, page, section, spans
+from tests.docs.parse_pages import blocks, examples, page, section, spans
 from tests.support.contract_node import contract_node, with_node
 from tests.support.contracts import log_of, record_final_logs, strand_payment
 from tests.support.fakes import FakeGateway, captured
-from tests.support.stage import PAID_BY_DEPOSIT
+from tests.support.operation_examples import PAID_BY_DEPOSIT
 from tests.support.terminal import CommandResult, Terminal
 from tests.support.world import Api, World
 

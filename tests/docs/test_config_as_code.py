@@ -8,7 +8,7 @@ from tests.docs.command_line import (
     find_commands,
     find_runnable_commands,
 )
-from tests.docs.reading import blocks, page, rows
+from tests.docs.parse_pages import blocks, page, rows
 
 _PAGE = page("docs/operate/config-as-code.md")
 

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import yaml
 
-from tests.docs.reading import ROOT, page
+from tests.docs.parse_pages import ROOT, page
 from tests.docs.test_runbook import _METRIC, _SELECTOR, _TARGET_LABELS, _labels
 from tests.support.tools import tool
 from tools.dashboards.__main__ import DASHBOARDS, dashboard

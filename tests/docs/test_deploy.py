@@ -19,7 +19,7 @@ from payintent.http.server import _STOP_WAIT_S
 from payintent.runtime.processes.child import END_MAX_S
 from payintent.runtime.settings import Settings
 from tests.docs.command_line import check_command, find_commands
-from tests.docs.reading import ROOT, blocks, page, spans
+from tests.docs.parse_pages import ROOT, blocks, page, spans
 from tests.support.routes import ROUTES
 
 _PAGE = "".join(page(f"docs/operate/{name}.md") for name in ("install", "go-live", "upgrade"))

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.reading import ROOT, page, rows, section
+from tests.docs.parse_pages import ROOT, page, rows, section
 
 _PAGE = page("docs/contribute/development.md")
 _COMMANDS = {line[0].strip("`"): line[1] for line in rows(_PAGE) if " " in line[0]}

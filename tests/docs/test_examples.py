@@ -17,7 +17,7 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.callback_secrets import generate_secret
 from payintent.merchants.model import encode_secret
 from payintent.webhooks.model import sign
-from tests.docs.reading import ROOT, blocks, examples, page
+from tests.docs.parse_pages import ROOT, blocks, examples, page
 from tests.refunds.requests import create_paid, post_refund, process_refunds
 from tests.support.world import Api
 

@@ -18,7 +18,7 @@ from payintent.onchain.deposit_gateway import DepositGateway
 from payintent.onchain.gateway import OnchainGateway
 from payintent.reconciliation.file import open_provider_file
 from payintent.service import BUILT_IN_PROVIDERS
-from tests.docs.reading import ROOT, examples, links, page, rows, section, spans
+from tests.docs.parse_pages import ROOT, examples, links, page, rows, section, spans
 
 ADAPTERS: dict[str, type[Gateway]] = {
     adapter.provider: adapter

@@ -10,7 +10,7 @@ from drills.ha import service
 from drills.ha.faults import FAULTS
 from drills.ha.network import DATABASES, ETCDS, address
 from drills.ha.programs import LEADER_PORT, PACKAGES, POOL_PORT, STATUS_PORT
-from tests.docs.reading import ROOT, page, section
+from tests.docs.parse_pages import ROOT, page, section
 
 _PAGE = page("docs/operate/high-availability.md")
 _PATRONI: dict[str, Any] = yaml.safe_load(page("deploy/ha/patroni.yml"))

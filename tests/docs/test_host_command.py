@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.playing import Machine
+from tests.docs.run_pages import Machine
 
 pytestmark = pytest.mark.full
 

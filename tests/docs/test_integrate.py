@@ -13,7 +13,7 @@ from payintent_sandbox.emulators.ecpay.cards import CARDS as ECPAY_CARDS
 from payintent_sandbox.emulators.simulator.cards import CARDS
 from payintent_sandbox.emulators.stripe.model import CARDS as STRIPE_CARDS
 from payintent_sandbox.emulators.twoc2p.cards import CARDS as TWOC2P_CARDS
-from tests.docs.reading import blocks, page, rows, section, spans
+from tests.docs.parse_pages import blocks, page, rows, section, spans
 
 _PAYMENTS = page("docs/integrate/payments.md")
 _REFERENCE = page("docs/integrate/reference.md")

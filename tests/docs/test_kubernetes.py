@@ -24,7 +24,7 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.settings_checks import make_variable_name
 from tests.docs.command_line import check_command
 from tests.docs.nginx import parse
-from tests.docs.reading import ROOT, examples, page
+from tests.docs.parse_pages import ROOT, examples, page
 from tools.chart import CHART, FULL, findings
 
 _TEMPLATES = {path.name: path.read_text() for path in sorted((CHART / "templates").iterdir())}

@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 from payintent.cli.commands import build
 from payintent.runtime.settings import Settings
 from tests.docs.command_line import check_command_or_name, find_command, find_commands
-from tests.docs.reading import page, rows, section, spans
+from tests.docs.parse_pages import page, rows, section, spans
 from tools.settings_page import descriptions, render
 
 _COMMANDS, _SETTINGS = page("docs/operate/commands.md"), page("docs/operate/settings.md")

@@ -8,7 +8,7 @@ import pytest
 from payintent.console.routes import CONSOLE_ROUTES
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ReadOperation
-from tests.docs.reading import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
+from tests.docs.parse_pages import PAGES, ROOT, anchors, blocks, links, name, page, prose, spans
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 
 _MACHINE_PATHS = re.compile(r"(?<![\w.:/-])/(?:home|root|Users|work|tmp)/|\bshared[/]")

@@ -4,7 +4,7 @@ import re
 
 from payintent.mail.message import RETENTION_DAYS
 from payintent.runtime.settings import Settings
-from tests.docs.reading import page, rows, section, spans
+from tests.docs.parse_pages import page, rows, section, spans
 
 _PAGE = page("docs/operate/privacy.md")
 _TABLE = re.compile(

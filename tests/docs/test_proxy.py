@@ -9,7 +9,7 @@ from payintent.http.server import _KEEP_ALIVE_S
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
 from tests.docs.nginx import parse, seconds, size
-from tests.docs.reading import page, spans
+from tests.docs.parse_pages import page, spans
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 
 _CONF = parse(page("deploy/nginx.conf"))

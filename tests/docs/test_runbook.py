@@ -17,8 +17,8 @@ from tests.docs.command_line import (
     find_commands,
     find_runnable_commands,
 )
-from tests.docs.reading import ROOT, anchors, blocks, page, prose, section, spans
-from tests.docs.test_named import _calls, _constants, _events, _trees
+from tests.docs.parse_pages import ROOT, anchors, blocks, page, prose, section, spans
+from tests.docs.test_documented_names import _calls, _constants, _events, _trees
 from tests.support.tools import tool
 
 _PATHS = ("docs/operate/runbook.md", "docs/operate/runbook-payments.md")

@@ -14,12 +14,12 @@ import pytest
 from bench.scale import Cost, Host, kept_table, rate_table
 from payintent.runtime.settings import Settings
 from payintent_sandbox.postgres import Postgres, find_binaries
-from tests.docs.playing import read_blocks
-from tests.docs.reading import blocks, page
+from tests.docs.parse_pages import blocks, page
+from tests.docs.run_pages import read_blocks
 from tests.support.databases import Databases
 from tests.support.haproxy import adapt_shipped_configuration
-from tests.support.patience import PATIENCE_S
 from tests.support.terminal import Terminal
+from tests.support.timeouts import PATIENCE_S
 from tests.support.tools import tool
 
 _PAGE = page("docs/operate/scale.md")

@@ -8,7 +8,7 @@ from payintent.checkout.static_files import offer_script
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.checkout.test_card_step import policy as card_step_policy
-from tests.docs.reading import page
+from tests.docs.parse_pages import page
 from tests.http.test_content_security_policy import SHOP, path_of, policy, profile
 from tests.support.contracts import bill, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway

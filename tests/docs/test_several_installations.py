@@ -17,12 +17,12 @@ from drills.client import Client, Target
 from payintent.core.access import make_api_key
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.docs.reading import page
+from tests.docs.parse_pages import page
 from tests.support.databases import Databases
 from tests.support.fakes import FakeGateway
 from tests.support.haproxy import InstallationProxy
-from tests.support.patience import PATIENCE_S
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api, make_world
 
 pytestmark = pytest.mark.full

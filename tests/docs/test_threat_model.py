@@ -4,7 +4,7 @@ import re
 
 import pytest
 
-from tests.docs.reading import ROOT, links, page
+from tests.docs.parse_pages import ROOT, links, page
 
 _PAGES = [
     page(f"docs/contribute/threat-model-{part}.md")

@@ -9,7 +9,7 @@ import pytest
 from payintent.core import ids
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.docs.reading import examples, page
+from tests.docs.parse_pages import examples, page
 from tests.support.contracts import bill, contract_service, offer_tokens
 from tests.support.fakes import FakeGateway
 from tests.support.world import Api

@@ -9,7 +9,7 @@ from drills.cells.__main__ import Drill
 from drills.cells.faults import FAULTS
 from drills.cells.scene import running
 from drills.client import Client
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 
 @pytest.mark.full

@@ -8,7 +8,7 @@ import pytest
 from drills.ha import __main__ as drill
 from drills.ha import programs
 from drills.ha.faults import FAULTS
-from tests.docs.reading import ROOT
+from tests.docs.parse_pages import ROOT
 
 
 def test_missing_packages_are_reported_with_their_debian_names(

@@ -11,9 +11,9 @@ import asyncpg
 
 from payintent.runtime.settings import Settings
 from payintent_sandbox.postgres import find_binaries
-from tests.docs.reading import examples, page
+from tests.docs.parse_pages import examples, page
 from tests.support import processes
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 # Unlogged tables are excluded because PostgreSQL empties them after a crash.
 _TABLES = """

@@ -18,7 +18,7 @@ from payintent.core import ids
 from payintent.service import Service
 from tests.e2e.sandbox import Sandbox
 from tests.support.http_server import clean_up
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 
 APPROVED = "4242424242424242"
 

@@ -25,9 +25,9 @@ from tests.e2e.merchant import Receiver
 from tests.payments.test_expire import inquire_all
 from tests.support import processes
 from tests.support.fakes import FakeGateway, captured, declined
-from tests.support.installed import add_simulator_method
-from tests.support.patience import wait_until
+from tests.support.installed_methods import add_simulator_method
 from tests.support.ports import free_port
+from tests.support.timeouts import wait_until
 from tests.support.world import Api, World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

@@ -39,7 +39,7 @@ from payintent_sandbox.emulators.simulator.model import (
     Status,
 )
 from tests.payments.test_expire import inquire_all, sweep
-from tests.refunds.refunding import process_due_refunds, request_refund, set_auto_refund
+from tests.refunds.refund_setup import process_due_refunds, request_refund, set_auto_refund
 from tests.support.fakes import FakeGateway, captured
 from tests.support.storm import api_process, many_files, storm
 from tests.support.world import World, make_world

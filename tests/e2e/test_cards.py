@@ -7,7 +7,7 @@ import pytest
 
 from tests.e2e.merchant import Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox, command_line
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 
 CHAINS = False
 WARM = True

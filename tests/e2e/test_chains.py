@@ -21,8 +21,8 @@ from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from payintent_sandbox.demo.tokens import PAID_IN, pay_in_tokens, pay_otherwise
 from tests.e2e.sandbox import Sandbox, children_of, command_line, is_alive, running_sandbox
 from tests.support.chain import fetched_anvil
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

@@ -13,7 +13,7 @@ import pytest
 from payintent.core import ids
 from tests.e2e.merchant import Merchant
 from tests.e2e.sandbox import Sandbox, is_alive
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 
 CALLERS = 16
 BEFORE, AFTER = 200, 200  # successful creates before and after the crash

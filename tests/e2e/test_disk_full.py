@@ -24,7 +24,7 @@ from payintent.service import Service, open_service
 from payintent.worker import run_loops
 from payintent_sandbox.postgres import Postgres
 from tests.support.fakes import FakeGateway, captured
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 from tests.support.world import Api, World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

@@ -17,7 +17,7 @@ from payintent_sandbox.demo.refunds import (
 )
 from payintent_sandbox.demo.stage import DemoStage, read_sandbox
 from tests.e2e.sandbox import Sandbox, children_of, command_line
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 

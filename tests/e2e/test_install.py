@@ -23,18 +23,18 @@ import pytest
 
 from payintent.runtime.version import VERSION
 from payintent_sandbox.postgres import Postgres, find_binaries
-from tests.docs.playing import Block, Machine, Shell, read_blocks
-from tests.docs.reading import page
+from tests.docs.parse_pages import page
+from tests.docs.run_pages import Block, Machine, Shell, read_blocks
 from tests.e2e.merchant import APPROVED, Browser, Receiver
 from tests.e2e.test_outage import is_well, process
 from tests.support import processes, warm_python
 from tests.support.authority import Authority
 from tests.support.databases import at_database
 from tests.support.memory_folder import memory_folder
-from tests.support.patience import wait_until
 from tests.support.ports import reserve_ports
 from tests.support.relay import TlsRelay
 from tests.support.roles import run
+from tests.support.timeouts import wait_until
 from tests.support.tools import tool
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long]

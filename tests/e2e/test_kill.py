@@ -20,7 +20,7 @@ from payintent.core import ids
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Delivery, Merchant, key_of, move_clock
 from tests.e2e.sandbox import Sandbox
-from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.timeouts import PATIENCE_S, wait_until
 
 PAYMENTS = int(os.environ.get("KILL_PAYMENTS", "120"))
 SEEDS = [int(seed) for seed in os.environ.get("KILL_SEEDS", "1").split(",")]

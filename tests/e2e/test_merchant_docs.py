@@ -13,9 +13,9 @@ from urllib.parse import urldefrag, urljoin
 import aiohttp
 import pytest
 
-from drills.stranger import WITH_AN_INSTALLATION, Terminals, play_page
+from drills.newcomer import WITH_AN_INSTALLATION, Terminals, play_page
 from payintent_sandbox.packages import build_packages
-from tests.docs.playing import Block
+from tests.docs.run_pages import Block
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.support.ports import free_port
 from tools.openapi.pack_typescript import pack

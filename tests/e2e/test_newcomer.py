@@ -12,11 +12,11 @@ from typing import Any
 import aiohttp
 import pytest
 
-from drills.stranger import Terminals, clone
-from tests.docs.playing import Block, read_blocks
+from drills.newcomer import Terminals, clone
+from tests.docs.run_pages import Block, read_blocks
 from tests.e2e.merchant import Browser
-from tests.support.patience import wait_until
 from tests.support.ports import free_port, free_port_base
+from tests.support.timeouts import wait_until
 
 pytestmark = [pytest.mark.e2e, pytest.mark.long, pytest.mark.timeout(900)]
 

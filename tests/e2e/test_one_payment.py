@@ -17,9 +17,9 @@ from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import APPROVED, Browser, Merchant
 from tests.e2e.sandbox import Sandbox, is_alive, running_sandbox
 from tests.support.collector import Collector, Span
-from tests.support.patience import wait_until
 from tests.support.ports import free_port_base
 from tests.support.prometheus import running_prometheus
+from tests.support.timeouts import wait_until
 from tools.dashboards.__main__ import DASHBOARDS
 
 pytestmark = pytest.mark.e2e

@@ -27,11 +27,11 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.e2e.drill import variables_of
-from tests.refunds.refunding import set_auto_refund
+from tests.refunds.refund_setup import set_auto_refund
 from tests.support import processes
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import World, make_world
 
 OUTAGE_S = float(os.environ.get("OUTAGE_S") or 6)

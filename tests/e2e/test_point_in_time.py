@@ -14,11 +14,11 @@ from payintent.db import migrations_runner
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent_sandbox.postgres import Postgres
-from tests.docs.reading import blocks, page
+from tests.docs.parse_pages import blocks, page
 from tests.e2e import drill
 from tests.support.fakes import FakeGateway
 from tests.support.memory_folder import memory_folder
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 from tests.support.world import World, make_world
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

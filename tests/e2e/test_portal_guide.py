@@ -9,13 +9,13 @@ from pathlib import Path
 import pytest
 from playwright.async_api import Locator, Page, async_playwright, expect
 
-from drills.stranger import Terminals
-from tests.docs.playing import Block, read_blocks
-from tests.docs.reading import page as read_page
+from drills.newcomer import Terminals
+from tests.docs.parse_pages import page as read_page
+from tests.docs.run_pages import Block, read_blocks
 from tests.e2e.sandbox import Sandbox, running_sandbox
 from tests.support import browser as programs
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]
 _GUIDE = "docs/integrate/portal.md"

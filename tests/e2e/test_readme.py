@@ -8,12 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from tests.docs.playing import read_blocks
-from tests.docs.reading import ROOT
+from tests.docs.parse_pages import ROOT
+from tests.docs.run_pages import read_blocks
 from tests.e2e.sandbox import Sandbox
 from tests.sdks.python_sdk import PYTHON, unpack_package
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 
 CHAINS = False
 WARM = True

@@ -37,7 +37,7 @@ from payintent.service import Service
 from payintent.worker import run_loops
 from payintent_sandbox.postgres import Postgres
 from tests.e2e import drill
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     create_paid_payment,
     process_due_refunds,
     read_refund,
@@ -47,8 +47,8 @@ from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway, captured
 from tests.support.memory_folder import memory_folder
 from tests.support.onchain import ChainWorld, chain_world
-from tests.support.patience import wait_until
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
+from tests.support.timeouts import wait_until
 from tests.support.world import Api, World
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

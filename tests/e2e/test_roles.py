@@ -18,9 +18,9 @@ from payintent.service import open_service
 from tests.e2e.drill import command, variables_of
 from tests.e2e.merchant import APPROVED, Receiver
 from tests.e2e.test_outage import is_well, process
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
 from tests.support.roles import OWNER, database_with_roles
+from tests.support.timeouts import wait_until
 from tests.support.world import ACTOR
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

@@ -11,10 +11,10 @@ from drills.restart import drill
 from payintent.core import ids
 from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
-from tests.support.installed import add_simulator_method
-from tests.support.patience import PATIENCE_S
+from tests.support.installed_methods import add_simulator_method
 from tests.support.ports import free_port
 from tests.support.proxy import NAME, run_proxy
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
 pytestmark = pytest.mark.full

@@ -13,7 +13,7 @@ from payintent.merchants.operations import SetCallbackUrl
 from tests.e2e.conftest import NewMerchant
 from tests.e2e.merchant import Delivery, Merchant, Responder, accept, move_clock, stop_clock
 from tests.e2e.sandbox import Sandbox
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 from tests.support.world import ACTOR
 
 CHAINS = False

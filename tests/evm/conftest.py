@@ -4,7 +4,7 @@ import pytest
 
 from payintent.evm.chain_reader import RpcChainReader
 from tests.evm.net import CHAIN, CONFIG
-from tests.onchain.contract.ground import Ground, make_ground
+from tests.onchain.contract.contract_setup import Ground, make_ground
 from tests.support.chain import Evm
 from tests.support.chain_fixtures import anvil as anvil
 from tests.support.chain_fixtures import evm as evm

@@ -10,7 +10,7 @@ from aiohttp import web
 
 from payintent.evm.chain_reader import ReaderConfig, RpcChainReader
 from payintent.evm.port import LogBatch
-from tests.onchain.contract.ground import Ground
+from tests.onchain.contract.contract_setup import Ground
 from tests.support.http_server import clean_up
 
 NETWORK = 612_055

@@ -7,7 +7,7 @@ import pytest
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import EndpointBehindError, LogBatch
 from tests.evm.net import CHAIN, CONFIG, NODE, height, make_payments, search
-from tests.onchain.contract.ground import Ground
+from tests.onchain.contract.contract_setup import Ground
 from tests.support.fault_rpc import Faults, FaultyNode
 
 PAYMENTS = 6

@@ -41,7 +41,7 @@ from tests.evm.net import (
 )
 from tests.evm.test_logs import paid_log, replace_fields
 from tests.evm.test_rpc import get_counter
-from tests.onchain.contract.ground import BILL, FAR, REFUND, Ground
+from tests.onchain.contract.contract_setup import BILL, FAR, REFUND, Ground
 from tests.support.chain import Evm
 from tests.support.fault_rpc import Breakage, Faults, FaultyNode
 

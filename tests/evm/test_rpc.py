@@ -26,7 +26,7 @@ from tests.evm.net import (
     make_result,
     scripted_reader,
 )
-from tests.onchain.contract.ground import Ground
+from tests.onchain.contract.contract_setup import Ground
 from tests.support.fault_rpc import Breakage, Faults, FaultyNode
 
 BRIEF = replace(CONFIG, limits=RpcLimits(timeout_s=0.2))

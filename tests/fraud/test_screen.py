@@ -29,7 +29,7 @@ from payintent.payments.new_store import NewPayment
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.worker import prune
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 _DAY_S = 24 * 3600

@@ -35,7 +35,7 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.worker import run_loops
-from tests.gateways.speaking import reply, serve_responses
+from tests.gateways.raw_server import reply, serve_responses
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 

@@ -32,7 +32,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.payments.test_expire import inquire_all
 from tests.refunds.refund_gateway import NOT_CONTACTED, TIMED_OUT
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     create_paid_payment,
     process_due_refunds,
     request_refund,
@@ -40,7 +40,7 @@ from tests.refunds.refunding import (
 )
 from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
-from tests.support.patience import PATIENCE_S, wait_until
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import World
 
 SESSIONS, REFUNDS = GatewayChannel.SESSIONS, GatewayChannel.REFUNDS

@@ -14,7 +14,7 @@ from payintent.service import open_service
 from tests.http.inner_gateway import side
 from tests.support.arrange import select, view
 from tests.support.ports import free_port
-from tests.support.serving import serving
+from tests.support.running_service import serving
 from tests.support.world import Api
 
 __all__ = ["side"]

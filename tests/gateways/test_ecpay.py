@@ -18,7 +18,7 @@ from payintent.gateways.port import (
     SessionRejected,
     SessionReport,
 )
-from tests.gateways.ecpay_stage import (
+from tests.gateways.ecpay_setup import (
     RETURN_URL,
     WHOLE,
     Script,
@@ -31,7 +31,7 @@ from tests.gateways.ecpay_stage import (
     serve_script,
     trade_of,
 )
-from tests.sandbox.ecpay.running import (
+from tests.sandbox.ecpay.emulator_setup import (
     DEARER,
     DECLINED,
     SIMULATED,

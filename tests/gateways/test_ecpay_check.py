@@ -8,8 +8,8 @@ from hypothesis import strategies as st
 
 from payintent.gateways.ecpay.api import FIELDS_MAX, check_mac_value, verify_form
 from payintent_sandbox.emulators.ecpay import checkmac
-from tests.gateways.ecpay_stage import account_at
-from tests.sandbox.ecpay.running import ACCOUNT, mac, signed
+from tests.gateways.ecpay_setup import account_at
+from tests.sandbox.ecpay.emulator_setup import ACCOUNT, mac, signed
 from tests.sandbox.ecpay.test_orders import PUBLISHED, PUBLISHED_MAC
 
 KEY, IV = ACCOUNT.hash_key, ACCOUNT.hash_iv

@@ -9,8 +9,8 @@ from html import unescape
 import pytest
 
 from payintent.gateways.ecpay.api import check_mac_value
-from tests.gateways.ecpay_stage import Stage, open_stage
-from tests.sandbox.ecpay.running import ACCOUNT, running_ecpay
+from tests.gateways.ecpay_setup import Stage, open_stage
+from tests.sandbox.ecpay.emulator_setup import ACCOUNT, running_ecpay
 from tests.support.node import node
 from tools.openapi.install import FOLDER
 

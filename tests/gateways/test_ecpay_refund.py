@@ -20,7 +20,7 @@ from payintent.gateways.port import (
     OutcomeUnknown,
     RefundReport,
 )
-from tests.gateways.ecpay_stage import (
+from tests.gateways.ecpay_setup import (
     WHOLE,
     Script,
     Stage,
@@ -31,7 +31,7 @@ from tests.gateways.ecpay_stage import (
     serve_script,
     trade_of,
 )
-from tests.sandbox.ecpay.running import ACCOUNT, UNREFUNDABLE, running_ecpay, signed
+from tests.sandbox.ecpay.emulator_setup import ACCOUNT, UNREFUNDABLE, running_ecpay, signed
 
 DONE, DECLINED, ABSENT = (
     GatewayRefundState.DONE,

@@ -7,7 +7,7 @@ import pytest
 
 from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import NotContacted, OutcomeUnknown
-from tests.gateways.speaking import reply, serve_responses
+from tests.gateways.raw_server import reply, serve_responses
 
 LIMIT = 1_000
 

@@ -17,11 +17,11 @@ from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.operations import CreateMerchant
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
+from tests.sandbox.simulator.simulator_setup import KEY, SECRET, running_simulator
+from tests.support.event_loop_server import listening
 from tests.support.example_package import MODULE, lay_out_example
-from tests.support.listening import listening
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import wait_until
 from tests.support.world import ACTOR
 
 _CARD = "4242424242424242"

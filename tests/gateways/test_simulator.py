@@ -31,8 +31,8 @@ from payintent.gateways.port import (
     SessionReport,
 )
 from payintent.gateways.simulator import SimulatorGateway
-from tests.gateways.speaking import reply, serve_responses
-from tests.sandbox.simulator.running import (
+from tests.gateways.raw_server import reply, serve_responses
+from tests.sandbox.simulator.simulator_setup import (
     KEY,
     OTHER_KEY,
     OTHER_SECRET,

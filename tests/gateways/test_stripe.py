@@ -30,7 +30,7 @@ from payintent.gateways.stripe.adapter import (
 )
 from payintent.gateways.stripe.api import DECIMALS, FAILURES
 from payintent.gateways.stripe.events import DELAYED_METHODS
-from tests.gateways.stripe_saying import (
+from tests.gateways.scripted_stripe import (
     NOW,
     FakeStripe,
     StripeRequest,

@@ -14,7 +14,7 @@ from payintent.gateways.port import OutcomeUnknown, ReportingGateway
 from payintent.gateways.settlement_reports import BalanceMovement, MovementKind
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.reporting import PAGE_SIZE, StripeBalanceTransaction, to_movement
-from tests.gateways.stripe_saying import NOW, FakeStripe, serve_fake_stripe
+from tests.gateways.scripted_stripe import NOW, FakeStripe, serve_fake_stripe
 
 AT = 1_795_300_000
 DAY = datetime(2026, 11, 21, tzinfo=UTC)

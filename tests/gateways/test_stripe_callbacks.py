@@ -32,7 +32,7 @@ from payintent.gateways.port import (
 from payintent.gateways.stripe.adapter import StripeGateway
 from payintent.gateways.stripe.events import CALLBACK_TOLERANCE_S, verify_signature
 from payintent_sandbox.emulators.stripe.events import signature
-from tests.gateways.stripe_saying import NOW, dispute, fraud_warning, intent, order, refund
+from tests.gateways.scripted_stripe import NOW, dispute, fraud_warning, intent, order, refund
 from tests.support.stripe import WEBHOOK_SECRET, credentials
 
 ACCOUNT = GatewayAccount(id=1, provider="stripe", base_url="http://x", credentials=credentials())

@@ -9,10 +9,10 @@ import pytest
 from payintent.gateways.http_client import GatewayHttpClient, HttpResponse
 from payintent.gateways.port import GatewayAccount, OutcomeUnknown
 from payintent.gateways.stripe.adapter import StripeGateway
-from tests.gateways.stripe_saying import NOW, order, ref, refund_request
+from tests.gateways.scripted_stripe import NOW, order, ref, refund_request
 from tests.support import stripe_mock
-from tests.support.patience import PATIENCE_S
 from tests.support.stripe import credentials
+from tests.support.timeouts import PATIENCE_S
 
 pytestmark = pytest.mark.long
 

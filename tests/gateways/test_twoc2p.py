@@ -40,9 +40,9 @@ from payintent.gateways.twoc2p.response_codes import (
     UNDECIDED,
     UNSETTLED,
 )
-from tests.gateways.speaking import reply, serve_responses
-from tests.sandbox.simulator.running import Merchant
-from tests.sandbox.twoc2p.running import (
+from tests.gateways.raw_server import reply, serve_responses
+from tests.sandbox.simulator.simulator_setup import Merchant
+from tests.sandbox.twoc2p.emulator_setup import (
     APPROVED,
     IN_PROGRESS,
     MERCHANT,

@@ -18,7 +18,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.conformance.faults import Fault, FaultProxy, faulty
 from tests.payments.test_expire import inquire_all
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     Books,
     process_due_refunds,
     read_books,
@@ -26,7 +26,7 @@ from tests.refunds.refunding import (
     request_refund,
     set_auto_refund,
 )
-from tests.sandbox.twoc2p.running import (
+from tests.sandbox.twoc2p.emulator_setup import (
     APPROVED,
     BARE,
     MERCHANT,

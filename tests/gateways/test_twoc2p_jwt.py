@@ -23,9 +23,9 @@ from payintent.gateways.twoc2p.messages import InvalidTokenError, sign_jwt, veri
 from payintent.gateways.twoc2p.sealed import TwoC2pKeys, encrypt_and_sign, verify_and_decrypt
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
-from tests.sandbox.twoc2p.running import MERCHANT, SECRET, b64, jwt, pair
+from tests.sandbox.twoc2p.emulator_setup import MERCHANT, SECRET, b64, jwt, pair
 
-#: A published token that is signed with the secret in `running.py`, and its claims.
+#: A published token that is signed with the secret in `emulator_setup.py`, and its claims.
 PUBLISHED = (
     "eyJhbGciOiJIUzI1NiIsInR5cCI6IkpXVCJ9."
     "eyJtZXJjaGFudElEIjoiSlQwMSIsImludm9pY2VObyI6IjE1MjM5NTM2NjEiLCJkZXNjcmlwdGlvbiI6Iml0ZW0gMSIs"

@@ -24,9 +24,9 @@ from payintent.gateways.twoc2p.refunds import _maintenance_url
 from payintent.gateways.twoc2p.response_codes import REFUND_STATES, REFUSED
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
-from tests.gateways.speaking import reply, serve_responses
+from tests.gateways.raw_server import reply, serve_responses
 from tests.gateways.test_twoc2p import account_at
-from tests.sandbox.twoc2p.running import MERCHANT, UNSETTLED, Shop, pair, running_twoc2p
+from tests.sandbox.twoc2p.emulator_setup import MERCHANT, UNSETTLED, Shop, pair, running_twoc2p
 
 INVOICE = "0123456789abcdefghij"
 NOW = 1_767_225_599.0  # 2025-12-31 23:59:59 UTC

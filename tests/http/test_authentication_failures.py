@@ -15,7 +15,7 @@ from payintent.http.viewer import ViewerReader
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.runtime.settings import Settings
 from tests.support.arrange import refusal
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
 from tests.support.world import Answer, Api
 
 _LIMITS = {"failed_logins_per_address_per_s": 1, "failed_logins_per_address_burst": 3}

@@ -17,7 +17,7 @@ from payintent.http.docs.documents import (
 )
 from payintent.http.docs.markdown import render_markdown
 from payintent.runtime.version import read_commit
-from tests.docs.reading import ROOT
+from tests.docs.parse_pages import ROOT
 from tests.support.world import Api
 
 PAGES = ("/docs", "/docs/reference", *(guide.url for guide in GUIDES))

@@ -17,9 +17,9 @@ from payintent.http.listeners import stop_listening
 from payintent.http.server import DrainingServer, make_server
 from payintent.runtime.settings import Settings
 from tests.http.wire import Wire
-from tests.support.patience import PATIENCE_S, wait_until
 from tests.support.ports import free_port
-from tests.support.serving import app_of
+from tests.support.running_service import app_of
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import World
 
 _CLIENTS = 40

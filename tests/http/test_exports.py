@@ -19,7 +19,7 @@ from payintent.http.exports import (
     read_pages,
     stream_export,
 )
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 
 class Rows:

@@ -19,7 +19,7 @@ from payintent.runtime.settings import Settings
 from tests.http.fault_proxy import FaultProxy
 from tests.support.arrange import count, document, post, refusal
 from tests.support.clock import StoppedClock
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
 from tests.support.world import Answer, Api, World
 
 CREATE, READ = RateLimitClass.CREATE, RateLimitClass.READ

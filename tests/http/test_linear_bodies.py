@@ -2,7 +2,7 @@
 
 The cost is counted in executed lines of the service, not in seconds: if a body has twice the bytes,
 it may execute at most twice the lines. C code has no lines: the decoder makes a single pass, and
-separate tests cover the nesting depth (`test_levels.py`) and regular expressions
+separate tests cover the nesting depth (`test_nesting_depth.py`) and regular expressions
 (`test_linear_patterns.py`).
 """
 
@@ -19,7 +19,7 @@ from starlette.routing import Route
 
 import payintent
 from payintent.core.ids import PAYMENT_LINK, format_id
-from tests.payment_links.linking import make_link
+from tests.payment_links.link_setup import make_link
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import HOSTILE, count_steps, filled, hostile
 from tests.support.world import Api

@@ -26,8 +26,8 @@ from starlette.routing import Route
 from payintent.members.model import MemberRole
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
-from tests.console.visitor import sign_in_as
-from tests.portal.person import member
+from tests.console.operator_browser import sign_in_as
+from tests.portal.member_browser import member
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
 from tests.support.steps import count_scans, filled
 from tests.support.world import Api

@@ -13,7 +13,7 @@ import pytest
 
 from tests.http.wire import exchange
 from tests.support.arrange import BODY
-from tests.support.installed import add_simulator_account
+from tests.support.installed_methods import add_simulator_account
 from tests.support.ports import free_port
 from tests.support.world import Api, World
 

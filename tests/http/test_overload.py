@@ -18,8 +18,8 @@ from payintent.http.listeners import busy_application
 from payintent.runtime.settings import Settings
 from tests.http.wire import Wire, WireAnswer
 from tests.support.arrange import count, document
-from tests.support.patience import PATIENCE_S
 from tests.support.routes import OPERATOR_ROUTES, ROUTES
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api
 
 _HEALTH = b"GET /healthz HTTP/1.1\r\nHost: x\r\n\r\n"

@@ -10,7 +10,7 @@ import pytest
 
 from payintent.runtime.settings import Settings
 from payintent.runtime.version import VERSION
-from tests.docs.reading import ROOT
+from tests.docs.parse_pages import ROOT
 from tests.support.world import Api
 
 NODE_PACKAGE = "payintent-sdk-1.0.0-rc.1.tgz"

@@ -13,9 +13,9 @@ from payintent.http.server import make_server
 from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.support.arrange import refusal
-from tests.support.listening import listening
-from tests.support.patience import PATIENCE_S
+from tests.support.event_loop_server import listening
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api, World
 
 _UNAVAILABLE = (503, "SERVICE_UNAVAILABLE")

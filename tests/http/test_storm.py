@@ -17,7 +17,7 @@ import pytest
 from payintent.runtime.settings import Settings
 from tests.http.wire import WireAnswer
 from tests.support.arrange import count, document, post
-from tests.support.installed import add_simulator_method
+from tests.support.installed_methods import add_simulator_method
 from tests.support.storm import PATIENCE_S, api_process, callers, many_files, storm
 from tests.support.world import Api, World
 

@@ -13,8 +13,8 @@ from typing import Any, Self
 
 from payintent.http.listeners import MALFORMED_REQUEST
 from tests.support.conformance import check
-from tests.support.patience import PATIENCE_S
 from tests.support.proxy import NAME
+from tests.support.timeouts import PATIENCE_S
 
 _FIRST_LINE = re.compile(rb"(GET|POST|PATCH) (/[!-~]*) HTTP/1\.1\r\n")
 

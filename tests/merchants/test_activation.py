@@ -19,7 +19,7 @@ from payintent.merchants.activation import (
 from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.merchants.model import TRANSITIONS, ActivationAction, ActivationStatus
 from tests.support.arrange import refusal
-from tests.support.stage import Stage
+from tests.support.operation_examples import Stage
 from tests.support.world import Answer, Api
 
 _STEPS = {

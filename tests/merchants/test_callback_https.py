@@ -6,7 +6,7 @@ import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
-from tests.support.stage import ADA, HOOKS, Stage
+from tests.support.operation_examples import ADA, HOOKS, Stage
 from tests.support.world import World
 
 HTTP = HOOKS.replace("https://", "http://")

@@ -12,7 +12,7 @@ from payintent.merchants.model import Market
 from payintent.merchants.payable import Restrictions, list_payable_countries, payable_currencies
 from payintent.quotes.model import make_quotes, resolve_quote_country
 from payintent.quotes.offers import QuoteCountry
-from tests.support.making import a_merchant, a_method, a_payment, payable
+from tests.support.sample_values import a_merchant, a_method, a_payment, payable
 
 _EVERYWHERE = Market()
 _FREE = Restrictions()

@@ -7,7 +7,7 @@ from payintent.fraud.model import FraudRuleKind, RiskLevel
 from payintent.fraud.operations import AddFraudRule, RemoveFraudRule
 from payintent.merchants.access_operations import IssueApiKey, ListApiKeys, RevokeApiKey
 from tests.support.arrange import cancel, count, payment_of, refusal
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api
 
 DAY_S = 24 * 3600

@@ -7,7 +7,7 @@ from payintent.merchants.payable import Restrictions, RestrictionType
 from payintent.merchants.restrictions import Restriction, collect_countries
 from payintent.quotes.model import resolve_quote_country
 from payintent.quotes.offers import QuoteCountry
-from tests.support.making import a_merchant, a_method, a_payment, payable
+from tests.support.sample_values import a_merchant, a_method, a_payment, payable
 
 _PLACES = ("DE", "US", "KR")
 _UNKNOWN = (None,)

@@ -4,8 +4,8 @@ import pytest
 
 from payintent.merchants.operations import SetMerchantProfile
 from tests.support.arrange import refusal, select
-from tests.support.making import NO_WAY_BACK
-from tests.support.stage import open_outside_sandbox
+from tests.support.operation_examples import open_outside_sandbox
+from tests.support.sample_values import NO_WAY_BACK
 from tests.support.world import Api
 
 _ORIGINS = ("", "https://shop.example.com", "HTTPS://SHOP.example.com:443", "https://-")

@@ -21,13 +21,13 @@ from payintent.merchants.access_operations import IssueApiKey, RevokeApiKey
 from payintent.merchants.call_log import KeyUses
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.payment_links.linking import post_link
+from tests.payment_links.link_setup import post_link
 from tests.refunds.requests import create_paid
 from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import BODY, payment_of, refusal, select
-from tests.support.patience import PATIENCE_S
 from tests.support.routes import ROUTES
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api, World
 
 _UNAUTHORIZED = (401, "UNAUTHORIZED")

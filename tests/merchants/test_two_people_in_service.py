@@ -31,7 +31,13 @@ from payintent.onchain.operations import SetChain
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.operators.proposals_store import Proposal
 from payintent.service import Service
-from tests.support.stage import ADA, ALAN, HOOKS, open_outside_sandbox, perform_approved
+from tests.support.operation_examples import (
+    ADA,
+    ALAN,
+    HOOKS,
+    open_outside_sandbox,
+    perform_approved,
+)
 from tests.support.world import World
 
 EVIL = "https://evil.example"

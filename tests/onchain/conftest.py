@@ -11,11 +11,11 @@ from payintent_sandbox.chains.anvil_binary import Binary
 from tests.support.chain_fixtures import anvil as anvil
 from tests.support.chain_fixtures import chain_url as chain_url
 from tests.support.chain_fixtures import evm as evm
+from tests.support.chain_refunds import RefundWorld
+from tests.support.chain_refunds import refunding as open_refunding
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import ChainWorld, chain_world
-from tests.support.refunding import RefundWorld
-from tests.support.refunding import refunding as open_refunding
 from tests.support.world import World
 
 

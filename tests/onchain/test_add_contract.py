@@ -17,7 +17,7 @@ from payintent.operators.operation import Actor
 from payintent.operators.proposals_store import Proposal
 from payintent.service import Service
 from payintent_sandbox.chains.contracts import PLAIN_TOKEN
-from tests.onchain.contract.ground import gateway_for
+from tests.onchain.contract.contract_setup import gateway_for
 from tests.support.chain import Deployed, Evm
 from tests.support.contract_node import contract_node, deployed_code
 from tests.support.ports import free_port

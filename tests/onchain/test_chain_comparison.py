@@ -27,8 +27,8 @@ from tests.support.chain_comparison import (
     newest_run,
     next_day,
 )
+from tests.support.chain_refunds import RefundWorld
 from tests.support.onchain import ChainWorld
-from tests.support.refunding import RefundWorld
 
 pytestmark = pytest.mark.full
 

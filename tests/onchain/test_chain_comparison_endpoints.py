@@ -8,9 +8,9 @@ from payintent.reconciliation.operations import (
     RunDetails,
 )
 from tests.support.chain_comparison import case_subjects, compare_due, newest_run
+from tests.support.chain_refunds import RefundWorld
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld
-from tests.support.refunding import RefundWorld
 
 pytestmark = pytest.mark.full
 

@@ -18,9 +18,9 @@ from payintent.refunds.destination import enter_buyer_address
 from payintent.refunds.model import Refund
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import Settings
+from tests.support.chain_refunds import RefundWorld
 from tests.support.deposits import TOTAL, DepositGround, add_factory
-from tests.support.refunding import RefundWorld
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full

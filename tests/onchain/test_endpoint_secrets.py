@@ -18,8 +18,8 @@ from payintent.onchain.operations import SetChain
 from payintent.operators.operation import to_json_value
 from payintent.runtime.settings import Settings
 from tests.support.contracts import bill, offer_tokens, session_path
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

@@ -5,8 +5,8 @@ import pytest
 from payintent.chains.operations import ResumeChain
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.merchants.operations import SetMerchantProfile
+from tests.support.chain_refunds import RefundWorld
 from tests.support.onchain import ChainWorld
-from tests.support.refunding import RefundWorld
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full

@@ -22,7 +22,7 @@ from payintent.payments.model import Payment, Session
 from tests.support.database_proxy import open_freezable_proxy
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
 pytestmark = pytest.mark.full

@@ -14,10 +14,10 @@ from payintent.evm.refund_sender import open_refund_senders
 from payintent.evm.signer import ExternalSigner, open_signers
 from payintent.gateways.port import NotContacted, OutcomeUnknown
 from payintent.onchain.operations import SetChain
+from tests.support.chain_refunds import COIN, Mood, RefundWorld
 from tests.support.onchain import ChainWorld
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
-from tests.support.refunding import COIN, Mood, RefundWorld
+from tests.support.timeouts import wait_until
 
 pytestmark = pytest.mark.full
 

@@ -13,8 +13,8 @@ from payintent.payments.model import Session
 from payintent.refunds.model import Refund
 from payintent.refunds.operations import ResendRefund
 from payintent.refunds.send import HAND_OVER_AFTER_S
-from tests.support.refunding import RefundWorld
-from tests.support.stage import ADA, ALAN
+from tests.support.chain_refunds import RefundWorld
+from tests.support.operation_examples import ADA, ALAN
 
 pytestmark = pytest.mark.full
 

@@ -16,9 +16,9 @@ from payintent.onchain.operations import SetChain
 from payintent.onchain.settle_logs import REFUNDS
 from payintent.onchain.watcher import LATE_LOGS
 from payintent_sandbox.chains.deploy import PLANS, deploy
+from tests.support.chain_refunds import Mood, RefundWorld, refunding
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
-from tests.support.refunding import Mood, RefundWorld, refunding
 from tests.support.world import World
 
 pytestmark = pytest.mark.full

@@ -26,10 +26,10 @@ from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.create import refund_case
 from payintent.refunds.operations import ResendRefund
 from payintent.runtime.settings import RetentionRule
+from tests.support.chain_refunds import COIN, Mood, RefundWorld, refunding
 from tests.support.onchain import ChainWorld
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
-from tests.support.refunding import COIN, Mood, RefundWorld, refunding
+from tests.support.timeouts import wait_until
 
 pytestmark = pytest.mark.full
 

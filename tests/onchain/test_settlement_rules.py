@@ -26,7 +26,7 @@ from payintent.onchain.settlement_rules import (
 )
 from payintent.payment_sessions.settlement_rules import SettlementDecision
 from payintent.payments.model import RETRY_GRACE, PaymentStatus, PaymentTrigger
-from tests.support.making import NOW, OTHER_SESSION_ID, SESSION_ID, a_payment, a_session
+from tests.support.sample_values import NOW, OTHER_SESSION_ID, SESSION_ID, a_payment, a_session
 
 TOKEN, OTHER_TOKEN = b"t" * 20, b"o" * 20
 RECEIVER, STRANGER = b"r" * 20, b"s" * 20

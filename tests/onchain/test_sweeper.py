@@ -18,9 +18,9 @@ from payintent.evm.signer import open_signers
 from payintent.onchain.operations import SetChain
 from payintent.onchain.sweeps.sweeper import PENDING_AGE, WAITING, Sweeper
 from payintent.payments.model import Session
+from tests.support.chain_refunds import Mood, Signer, signing
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld, config_of
-from tests.support.refunding import Mood, Signer, signing
 
 WAIT_S = 700  # more than the time after which an unknown batch is released
 

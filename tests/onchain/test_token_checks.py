@@ -31,8 +31,8 @@ from tests.support.contract_node import contract_node
 from tests.support.deposits import add_factory
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full

@@ -22,7 +22,7 @@ from payintent_sandbox.chains.deploy import PLANS, deploy
 from tests.support import processes
 from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, config_of
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import patient
 
 pytestmark = pytest.mark.full

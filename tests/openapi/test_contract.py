@@ -27,8 +27,8 @@ from payintent.refunds.model import RefundFailureReason, RefundStatus
 from payintent.runtime.version import API_VERSION, VERSION
 from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
 from payintent.webhooks.model import EventType, list_event_payload_fields
-from tests.docs.reading import ROOT
-from tests.openapi.conforming import closed, operations
+from tests.docs.parse_pages import ROOT
+from tests.openapi.strict_contract import closed, operations
 from tests.support.routes import ROUTES
 
 _RAISED = re.compile(r"\bErrorCode\.([A-Z_]+)\b(?!: \d)")  # except in the table of statuses

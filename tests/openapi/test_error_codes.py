@@ -26,7 +26,7 @@ from payintent.http.errors import STATUS_BY_CODE
 from payintent.payments.model import PaymentStatus, PaymentTrigger, find_transition
 from payintent.runtime.settings import Settings
 from tests.http.fault_proxy import FaultProxy
-from tests.openapi.conforming import conforms
+from tests.openapi.strict_contract import conforms
 from tests.refunds.requests import REFUNDS, create_paid, post_refund, read_stored_refunds
 from tests.support.arrange import bring_to, cancel, post, quotes, refusal, select, view
 from tests.support.contracts import bill, offer_tokens, session_path

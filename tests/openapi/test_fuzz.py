@@ -32,8 +32,8 @@ from payintent.http import responses
 from payintent.http.docs.documents import read_openapi_document
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.webhooks.routes import WAIT_MAX_S
-from tests.openapi.conforming import CONFORMANCE, cases_of_every_rule, operation, operations
-from tests.payment_links.linking import post_link, token_of
+from tests.openapi.strict_contract import CONFORMANCE, cases_of_every_rule, operation, operations
+from tests.payment_links.link_setup import post_link, token_of
 from tests.refunds.requests import post_refund
 from tests.support.arrange import DECLINED, bring_to, callback, captured, payment_of, select
 from tests.support.conformance import NonconformingError, check

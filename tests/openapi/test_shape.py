@@ -14,7 +14,7 @@ from payintent.http.bodies import read_idempotency_key
 from payintent.http.docs.documents import read_openapi_document
 from tests.conformance.adapters import HARNESSES
 from tests.conformance.traits import TRAITS
-from tests.openapi.conforming import METHODS, OWN_ACTIONS, operations
+from tests.openapi.strict_contract import METHODS, OWN_ACTIONS, operations
 
 _SCHEMAS = read_openapi_document()["components"]["schemas"]
 _RESPONSES = read_openapi_document()["components"]["responses"]

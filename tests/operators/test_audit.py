@@ -18,7 +18,7 @@ from payintent.operations import OPERATIONS
 from payintent.operators.operation import Actor, ChangeOperation, OperationContext, to_json_value
 from payintent.operators.operations import ListAuditEntries
 from payintent.runtime.id_generator import IdGenerator
-from tests.support.stage import ABOUT, ADA, EXAMPLES, SECRET, TWO_PEOPLE, Stage
+from tests.support.operation_examples import ABOUT, ADA, EXAMPLES, SECRET, TWO_PEOPLE, Stage
 from tests.support.world import World
 
 _CHANGES = [name for name, kind in OPERATIONS.items() if issubclass(kind, ChangeOperation)]

@@ -14,13 +14,13 @@ from payintent.operations import OPERATIONS
 from payintent.service import Service
 from tests.operators.operator_calls import BAD, WHY, is_read, post, request_operation
 from tests.support.arrange import refusal
-from tests.support.operation_staging import StageTemplate, stage_of
-from tests.support.stage import (
+from tests.support.operation_examples import (
     EXAMPLES,
     TWO_OVER_HTTP,
     Stage,
     open_outside_sandbox,
 )
+from tests.support.operation_staging import StageTemplate, stage_of
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full

@@ -13,7 +13,7 @@ from payintent.operators.operations import ExtendToken, IssueOperatorToken, List
 from payintent.reconciliation.operations import CompareProviderFile, ReconcileProviderFile
 from payintent.service import Service
 from tests.support.arrange import refusal
-from tests.support.stage import Stage
+from tests.support.operation_examples import Stage
 from tests.support.world import Api, World
 
 _DAY_S = 24 * 3600

@@ -28,7 +28,7 @@ from payintent.operators.operation import ChangeOperation, OperationContext
 from payintent.runtime.settings import Settings
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import captured
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.operations import OPERATIONS
-from tests.support.stage import ADA, EXAMPLES, Stage, perform_approved
+from tests.support.operation_examples import ADA, EXAMPLES, Stage, perform_approved
 
 _BAD, _UNKNOWN, _CONFLICT = ErrorCode.BAD_REQUEST, ErrorCode.NOT_FOUND, ErrorCode.CONFLICT
 _REFUSED, _MALFORMED = ErrorCode.UNPROCESSABLE, ErrorCode.INVALID_AMOUNT

@@ -14,8 +14,8 @@ from payintent.operations import OPERATIONS
 from payintent.operators.operations import RevokeOperatorToken
 from tests.operators.operator_calls import BAD, WHY, is_read, post, request_operation, route_of
 from tests.support.arrange import refusal
+from tests.support.operation_examples import EXAMPLES, Stage, make_stage, open_outside_sandbox
 from tests.support.operator_port import operator_port
-from tests.support.stage import EXAMPLES, Stage, make_stage, open_outside_sandbox
 from tests.support.world import Api, World
 
 LOOP = "module"

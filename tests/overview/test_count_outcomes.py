@@ -10,7 +10,12 @@ from prometheus_client import REGISTRY
 from payintent.overview import hourly_figures
 from payintent.overview.hourly_figures import count_outcomes
 from payintent.payments.cancel import cancel_by_buyer
-from tests.refunds.refunding import DONE, create_paid_payment, request_refund, send_refund_callback
+from tests.refunds.refund_setup import (
+    DONE,
+    create_paid_payment,
+    request_refund,
+    send_refund_callback,
+)
 from tests.support.fakes import declined
 from tests.support.world import World
 

@@ -14,7 +14,7 @@ from payintent.payments.model import Payment
 from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.payments.test_expire import sweep
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DECLINED,
     DONE,
     create_paid_payment,

@@ -23,10 +23,14 @@ from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ResendEvent, ShowEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import create_paid_payment, process_due_refunds, send_refund_callback
+from tests.refunds.refund_setup import (
+    create_paid_payment,
+    process_due_refunds,
+    send_refund_callback,
+)
 from tests.support.contracts import bill, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
-from tests.support.stage import ADA, ALAN
+from tests.support.operation_examples import ADA, ALAN
 from tests.support.world import World
 
 

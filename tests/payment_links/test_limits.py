@@ -3,7 +3,7 @@
 import pytest
 
 from payintent.runtime.settings import Settings
-from tests.payment_links.linking import post_link, token_of
+from tests.payment_links.link_setup import post_link, token_of
 from tests.payment_links.test_page import payments, submit
 from tests.support.world import Api
 

@@ -14,7 +14,7 @@ from payintent.fraud.model import FraudRuleKind
 from payintent.fraud.operations import AddFraudRule
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.operations import SetMerchantProfile
-from tests.payment_links.linking import post_link, token_of
+from tests.payment_links.link_setup import post_link, token_of
 from tests.support.arrange import DECLINED, callback, captured, payment_of, select
 from tests.support.world import Answer, Api
 

@@ -7,7 +7,7 @@ from uuid import uuid4
 import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
-from tests.payment_links.linking import post_link, token_of
+from tests.payment_links.link_setup import post_link, token_of
 from tests.support.world import Api
 
 

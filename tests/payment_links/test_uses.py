@@ -22,9 +22,9 @@ from payintent.payments.expire import expire_pending
 from payintent.payments.model import Payment
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
-from tests.payment_links.linking import make_link, make_link_payments, order
+from tests.payment_links.link_setup import make_link, make_link_payments, order
 from tests.support.fakes import captured, declined
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 _ENDED_UNPAID = {"FAILED", "EXPIRED", "CANCELLED"}

@@ -26,8 +26,8 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import Payment, Session
 from tests.support.database_proxy import open_freezable_proxy
 from tests.support.fakes import accept, captured
-from tests.support.patience import PATIENCE_S
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World, patient
 
 

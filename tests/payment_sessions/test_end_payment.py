@@ -20,7 +20,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.contracts import bill, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
-from tests.support.stage import ADA, ALAN
+from tests.support.operation_examples import ADA, ALAN
 from tests.support.world import World
 
 TTL_S = 1800

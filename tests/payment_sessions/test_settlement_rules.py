@@ -16,7 +16,7 @@ from payintent.payment_sessions.settlement_rules import (
 )
 from payintent.payments.model import Payment, PaymentStatus, PaymentTrigger, Session, SessionStatus
 from tests.payments.test_model import EXPECTED
-from tests.support.making import (
+from tests.support.sample_values import (
     NOW,
     OTHER_SESSION_ID,
     RECEIPT_ID,

@@ -19,7 +19,7 @@ from tests.support.contracts import (
     record_final_logs,
 )
 from tests.support.fakes import FakeGateway, captured
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, patient
 
 

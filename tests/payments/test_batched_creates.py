@@ -14,7 +14,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.create import CreatedPayment
 from payintent.payments.model import CreatePaymentRequest
 from payintent.payments.new_store import NewPayment
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 

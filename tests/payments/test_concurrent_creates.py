@@ -11,7 +11,7 @@ from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableErr
 from payintent.fraud.model import FraudDenial, FraudDeniedError, RiskLevel
 from payintent.payments.create import ConcurrentCreateRequests, CreatedPayment
 from payintent.payments.model import IdempotentRequest
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
 KEY = UUID(int=1)

@@ -25,7 +25,7 @@ from payintent.worker import expire, make_inquiry_runner
 from payintent.worker_metrics import OLDEST_PROCESSING, measure
 from tests.support.clock import StoppedClock
 from tests.support.fakes import captured, declined
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 TTL_S = 1800

@@ -50,7 +50,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from tests.payments.test_expire import sweep
 from tests.payments.test_model import EXPECTED
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     ABSENT,
     DECLINED,
     DONE,

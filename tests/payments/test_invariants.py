@@ -14,7 +14,7 @@ from payintent.payments.model import Payment
 from tests.callbacks.test_receive import tell
 from tests.payment_sessions.test_inquire_sessions import crash_in_selection
 from tests.payments.test_expire import TTL_S, inquire_all, sweep
-from tests.refunds.refunding import process_due_refunds, request_refund
+from tests.refunds.refund_setup import process_due_refunds, request_refund
 from tests.support.fakes import captured, declined
 from tests.support.world import World
 

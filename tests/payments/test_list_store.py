@@ -16,7 +16,7 @@ from payintent.payments.list_store import PaymentFilter
 from payintent.payments.model import PaymentStatus
 from payintent.runtime.settings import Settings
 from tests.support.databases import Databases
-from tests.support.filled import open_filled_template
+from tests.support.filled_database import open_filled_template
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World

@@ -15,7 +15,7 @@ from payintent.payments.model import (
     find_transition,
 )
 from payintent.webhooks.model import EventType, list_event_payload_fields
-from tests.support.making import NOW, a_payment
+from tests.support.sample_values import NOW, a_payment
 
 # The columns are: from, trigger, to, event.
 SPECIFIED = """

@@ -18,9 +18,9 @@ from payintent.payments.operations import CancelPayment
 from payintent.refunds.list_store import RefundDetails
 from payintent.refunds.operations import RefundPayment
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import Books, create_paid_payment, process_due_refunds, read_books
+from tests.refunds.refund_setup import Books, create_paid_payment, process_due_refunds, read_books
 from tests.support.fakes import FakeGateway
-from tests.support.stage import ADA, ALAN
+from tests.support.operation_examples import ADA, ALAN
 from tests.support.world import Api, World
 
 _BOB = Actor("Bob", "ticket 7", Role.SUPPORT)

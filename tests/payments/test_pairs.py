@@ -40,9 +40,9 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.payments.test_expire import TTL_S, inquire_all, sweep
-from tests.refunds.refunding import process_due_refunds, set_auto_refund
+from tests.refunds.refund_setup import process_due_refunds, set_auto_refund
 from tests.support.fakes import FakeGateway
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World, make_world
 
 pytestmark = pytest.mark.full

@@ -22,7 +22,11 @@ from payintent.payments.idempotency_store import FirstRequest
 from payintent.payments.model import CreatePaymentRequest, Payment
 from tests.payments.test_expire import inquire_all
 from tests.support.fakes import captured, declined
-from tests.support.staging import hold_transaction, open_with_short_lock_timeout, wait_until_blocked
+from tests.support.race_staging import (
+    hold_transaction,
+    open_with_short_lock_timeout,
+    wait_until_blocked,
+)
 from tests.support.world import World
 
 EXACT = captured(159000)

@@ -9,7 +9,7 @@ import pytest
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.payments.expire import expire_pending
 from tests.support.arrange import count, document, payment_of, post, refusal, view
-from tests.support.making import NO_WAY_BACK
+from tests.support.sample_values import NO_WAY_BACK
 from tests.support.world import Answer, Api
 
 _BAD_REQUEST = (400, "BAD_REQUEST")

@@ -26,7 +26,7 @@ from payintent.webhooks import deliveries_store as delivery_store
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.model import MissedEvents
 from tests.support.databases import Databases
-from tests.support.filled import open_filled_template
+from tests.support.filled_database import open_filled_template
 from tests.support.plans import Recorder, nodes, pages_read, plan
 from tests.support.rows import write_payments
 from tests.support.world import World

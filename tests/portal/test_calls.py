@@ -15,9 +15,9 @@ from payintent.merchants.call_log import _CALLS_MAX, CallLog, CallLogWriter
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.worker import prune
-from tests.portal.person import member, words
-from tests.support.patience import PATIENCE_S
+from tests.portal.member_browser import member, words
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

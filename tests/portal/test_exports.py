@@ -14,16 +14,16 @@ import pytest
 from payintent.core import ids
 from payintent.members.model import MemberRole
 from tests.http.wire import Wire
-from tests.payment_links.linking import make_link
-from tests.portal.person import Person, member, words
+from tests.payment_links.link_setup import make_link
+from tests.portal.member_browser import Person, member, words
 from tests.portal.test_calls import wait_for_calls
-from tests.portal.test_sides import switch
+from tests.portal.test_live_and_test_mode import switch
 from tests.refunds.requests import create_paid
 from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of
 from tests.support.fakes import captured
-from tests.support.other_side import make_test_world
-from tests.support.patience import PATIENCE_S
+from tests.support.merchant_test_mode import make_test_world
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api, World
 
 pytestmark = pytest.mark.full

@@ -11,9 +11,9 @@ from payintent.core.ids import PAYMENT_LINK, format_id
 from payintent.members.model import MemberRole
 from payintent.portal.routes import PORTAL_ROUTES
 from payintent.runtime.settings import Settings
-from tests.payment_links.linking import make_link
+from tests.payment_links.link_setup import make_link
 from tests.portal.arrange import close_a_day
-from tests.portal.person import SIGN_IN, Person, form_token, invite, member
+from tests.portal.member_browser import SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Answer, Api
 
 _CACHED = "/merchant/static/"

@@ -11,7 +11,7 @@ from payintent.merchants.operations import SetCallbackUrl
 from payintent.portal.overview import describe_failure, hide_url_secrets
 from payintent.webhooks.endpoints_store import RecentAttempt
 from payintent.webhooks.model import AttemptOutcome
-from tests.portal.person import Person, member, words
+from tests.portal.member_browser import Person, member, words
 from tests.refunds.requests import create_paid
 from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of

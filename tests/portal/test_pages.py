@@ -23,7 +23,7 @@ from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ResendEvent
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.portal.arrange import close_a_day
-from tests.portal.person import Person, member, words
+from tests.portal.member_browser import Person, member, words
 from tests.refunds.requests import create_paid, process_refunds
 from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of

@@ -16,7 +16,7 @@ from payintent.members.operations import InviteMember
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.runtime.settings import Settings
 from payintent.worker import open_mail_sender
-from tests.portal.person import Person, member, words
+from tests.portal.member_browser import Person, member, words
 from tests.support.smtp_server import SmtpServer, smtp_server
 from tests.support.world import Answer, Api
 

@@ -7,7 +7,7 @@ import pytest
 
 from payintent.members.model import MemberRole
 from payintent.merchants.access_operations import IssueApiKey
-from tests.portal.person import member, words
+from tests.portal.member_browser import member, words
 from tests.support.world import Answer, Api
 
 PAGE = "/merchant/payment-links"

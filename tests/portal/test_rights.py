@@ -11,9 +11,9 @@ from starlette.routing import Route
 from payintent.members.model import MemberRight, MemberRole, has_right
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.portal.routes import PORTAL_ROUTES
-from tests.payment_links.linking import post_link
+from tests.payment_links.link_setup import post_link
 from tests.portal.arrange import close_a_day
-from tests.portal.person import ORIGIN, SIGN_IN, Person, form_token, member, words
+from tests.portal.member_browser import ORIGIN, SIGN_IN, Person, form_token, member, words
 from tests.refunds.requests import create_paid
 from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import payment_of

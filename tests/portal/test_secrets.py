@@ -9,7 +9,7 @@ import pytest
 from payintent.core.errors import ConflictError
 from payintent.members.edit_test_side import TEST_KEYS_MAX, create_test_key, roll_test_secret
 from payintent.members.operations import member_actor
-from tests.portal.person import Person, words
+from tests.portal.member_browser import Person, words
 from tests.portal.test_settings import developer, find_test_merchant, live_state, read_fields, save
 from tests.support.world import Api, World
 

@@ -5,7 +5,7 @@ from payintent.members.model import MemberRole
 from payintent.members.operations import RemoveMember
 from payintent.portal.visits import make_session_cookie
 from payintent.runtime.settings import Settings
-from tests.portal.person import SESSION, SIGN_IN, Person, form_token, invite, member
+from tests.portal.member_browser import SESSION, SIGN_IN, Person, form_token, invite, member
 from tests.support.world import Api
 
 _HOUR_S = 3_600

@@ -26,8 +26,8 @@ from payintent.operators.operation import run
 from payintent.runtime.settings import Settings
 from payintent.webhooks import outbox_store
 from payintent.webhooks.model import EventType
-from tests.portal.person import Person, member, words
-from tests.portal.test_sides import switch
+from tests.portal.member_browser import Person, member, words
+from tests.portal.test_live_and_test_mode import switch
 from tests.support.world import Api, World
 
 _FIELD = re.compile(r'name="(\w+)" value="([^"]*)"')

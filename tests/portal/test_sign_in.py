@@ -9,7 +9,7 @@ import pytest
 from payintent.members.model import MemberRole
 from payintent.members.operations import RemoveMember
 from tests.portal.authenticator import PRESENT
-from tests.portal.person import (
+from tests.portal.member_browser import (
     ORIGIN,
     SESSION,
     SIGN_IN,

@@ -42,7 +42,7 @@ from payintent.service import Service, open_service
 from tests.support.arrange import callback, captured, payment_of, select
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.workers import working
 from tests.support.world import Api, World
 

@@ -26,14 +26,14 @@ from payintent.privacy.operations import ErasePayer, ExportPayer
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.test_mode import buyer_simulator
 from payintent.test_mode.model import APPROVED_CARD
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DONE,
     create_paid_payment,
     process_due_refunds,
     request_refund,
     send_refund_callback,
 )
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 DAY_S = 24 * 3600

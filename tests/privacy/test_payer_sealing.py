@@ -38,7 +38,7 @@ from tests.privacy.test_payer_erasure import (
     find_words,
     mark_delivered,
 )
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DONE,
     create_paid_payment,
     process_due_refunds,

@@ -7,7 +7,7 @@ import msgspec
 
 from payintent.operators.operation import to_json_value
 from payintent.privacy.operations import ExportPayer
-from tests.refunds.refunding import create_paid_payment, request_refund
+from tests.refunds.refund_setup import create_paid_payment, request_refund
 from tests.support.world import World
 
 

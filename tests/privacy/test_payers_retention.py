@@ -12,7 +12,7 @@ from payintent.privacy.operations import ShowRetention
 from payintent.privacy.retention_store import prune_step
 from payintent.runtime.settings import RetentionRule, Settings
 from tests.privacy.test_payer_erasure import DAY_S, buy, find_words, read_books
-from tests.refunds.refunding import request_refund
+from tests.refunds.refund_setup import request_refund
 from tests.support.world import World
 
 _YEARS = 3650

@@ -16,7 +16,7 @@ from payintent.privacy.retention_store import PRUNED, prune_step
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import RetentionRule, Settings
 from payintent.webhooks import feed_store
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DONE,
     create_paid_payment,
     process_due_refunds,

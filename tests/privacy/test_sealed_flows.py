@@ -18,9 +18,9 @@ from payintent.privacy.operations import ExportPayer
 from payintent.privacy.retention_store import prune_step
 from payintent.privacy.seals_store import PayerDataSealer
 from payintent.runtime.settings import RetentionRule, Settings
-from tests.console.visitor import sign_in_as, words
-from tests.portal.person import member
-from tests.portal.person import words as shown
+from tests.console.operator_browser import sign_in_as, words
+from tests.portal.member_browser import member
+from tests.portal.member_browser import words as shown
 from tests.privacy.test_payer_erasure import (
     erase_with_approval,
     erasure,

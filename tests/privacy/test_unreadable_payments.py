@@ -18,11 +18,11 @@ from payintent.runtime.encryption import EncryptionKeyError
 from payintent.runtime.settings import Settings
 from payintent.webhooks import feed_store, outbox_store
 from payintent.webhooks.model import OutgoingDelivery
-from tests.console.visitor import sign_in_as
-from tests.portal.person import member
+from tests.console.operator_browser import sign_in_as
+from tests.portal.member_browser import member
 from tests.privacy.test_payer_erasure import erase_with_approval, erasure, mark_delivered
 from tests.privacy.test_payer_sealing import EMAIL, METADATA, process
-from tests.refunds.refunding import create_paid_payment
+from tests.refunds.refund_setup import create_paid_payment
 from tests.support.fakes import captured
 from tests.support.world import Api, World
 

@@ -22,7 +22,7 @@ from payintent.merchants.taxes import SetTaxRate
 from payintent.payments.model import Payment
 from payintent.quotes.list_quotes import QuoteQuery, list_quotes
 from payintent.quotes.operations import ExplainQuotes, QuoteExplanation, describe_countries
-from tests.support.making import a_method
+from tests.support.sample_values import a_method
 from tests.support.world import World
 
 _SOME = ("US", "TH", "JP", "GL")

@@ -11,7 +11,7 @@ from payintent.merchants.model import Market, TaxCountry, TaxManager
 from payintent.merchants.payable import Restrictions
 from payintent.quotes.model import make_quotes, resolve_quote_country
 from payintent.quotes.offers import QuoteCountry, choose_tax_country, get_tax_rate
-from tests.support.making import a_merchant, a_method, a_payment, payable
+from tests.support.sample_values import a_merchant, a_method, a_payment, payable
 
 ZERO = Decimal(0)
 

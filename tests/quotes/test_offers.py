@@ -26,7 +26,7 @@ from payintent.quotes.offers import (
     judge_methods,
     make_terms,
 )
-from tests.support.making import a_merchant, a_method, a_payment
+from tests.support.sample_values import a_merchant, a_method, a_payment
 
 TETHER = {"currencies": ("USDT",), "chain": "ethereum", "token": "USDT", "token_decimals": 6}
 

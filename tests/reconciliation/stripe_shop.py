@@ -25,8 +25,8 @@ from payintent.reconciliation.runs_store import RunRecord
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S
 from tests.support.stripe import SECRET_KEY, Buyer, credentials
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
 #: How long after midnight (UTC) the previous day is compared, when the gateway's list is complete.

@@ -15,7 +15,7 @@ from payintent.reconciliation.runs_store import RunRecord
 from payintent.reconciliation.sources import FolderSource
 from tests.reconciliation.capabilities import with_capabilities
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import process_due_refunds, request_refund
+from tests.refunds.refund_setup import process_due_refunds, request_refund
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World
 

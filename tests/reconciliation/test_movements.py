@@ -28,7 +28,7 @@ from payintent.service import Service
 from payintent.worker import reconcile_movements
 from tests.accounting.test_payouts import balance
 from tests.reconciliation.stripe_shop import Shop, stripe_service
-from tests.refunds.refunding import Books, process_due_refunds, read_books, request_refund
+from tests.refunds.refund_setup import Books, process_due_refunds, read_books, request_refund
 from tests.support.fakes import FakeGateway
 from tests.support.stripe import Buyer
 

@@ -40,7 +40,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.settle import settle_refund
 from tests.support.contracts import offer_tokens
 from tests.support.fakes import captured
-from tests.support.stage import add_refunds_for_approval
+from tests.support.operation_examples import add_refunds_for_approval
 from tests.support.world import ACTOR, World
 
 _HEADER = ",".join(HEADER)

@@ -29,8 +29,8 @@ from payintent.reconciliation.sources import (
 from payintent.runtime.settings import Settings
 from payintent.worker import reconcile
 from tests.support.fakes import captured
-from tests.support.patience import wait_until
 from tests.support.ports import free_port
+from tests.support.timeouts import wait_until
 from tests.support.world import World
 
 pytestmark = pytest.mark.full

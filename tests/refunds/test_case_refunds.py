@@ -17,7 +17,7 @@ from payintent.refunds.create import auto_refund_case, refund_case
 from payintent.refunds.model import AUTO_REFUND, RefundStatus
 from tests.payments.test_expire import inquire_all, sweep
 from tests.refunds.refund_gateway import RefundGateway
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     DECLINED,
     DONE,
     PENDING,

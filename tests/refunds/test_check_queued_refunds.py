@@ -5,7 +5,7 @@ import pytest
 from payintent.refunds.operations import CheckQueuedRefunds
 from payintent.refunds.send import ABSENT_FINAL_AFTER_S
 from tests.refunds.refund_gateway import RefundGateway, set_capabilities
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     ABSENT,
     DONE,
     create_paid_payment,

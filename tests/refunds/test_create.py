@@ -13,7 +13,7 @@ from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
 from payintent.refunds.model import Refund, RefundStatus
 from tests.refunds.refund_gateway import NOT_CONTACTED, RefundGateway, set_capabilities
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     Books,
     create_paid_payment,
     process_due_refunds,
@@ -22,7 +22,7 @@ from tests.refunds.refunding import (
     request_refund,
 )
 from tests.support.fakes import FakeGateway
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 

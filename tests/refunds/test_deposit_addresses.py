@@ -25,8 +25,13 @@ from payintent.service import Service
 from payintent.worker import open_mail_sender
 from tests.support.contracts import PAYER, bill, contract_service, offer_deposits, record_deposit
 from tests.support.fakes import FakeGateway
+from tests.support.operation_examples import (
+    ADA,
+    ALAN,
+    add_refunds_for_approval,
+    open_outside_sandbox,
+)
 from tests.support.smtp_server import SmtpServer, smtp_server
-from tests.support.stage import ADA, ALAN, add_refunds_for_approval, open_outside_sandbox
 from tests.support.world import Api, World
 
 pytestmark = pytest.mark.full

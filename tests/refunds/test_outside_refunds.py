@@ -23,8 +23,8 @@ from payintent.gateways.port import (
 from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.resolve_case import ResolveCase
-from tests.refunds import refunding
-from tests.refunds.refunding import (
+from tests.refunds import refund_setup
+from tests.refunds.refund_setup import (
     Books,
     create_paid_payment,
     process_due_refunds,
@@ -145,7 +145,7 @@ async def test_the_gateway_is_queried_about_a_pending_dashboard_refund(
 ) -> None:
     payment = await create_paid_payment(world)
     await send_callback(world, make_report(payment, state=GatewayRefundState.PENDING))
-    world.gateway.answer_inquire_refund = refunding.ABSENT
+    world.gateway.answer_inquire_refund = refund_setup.ABSENT
     for hours in (1, 2, 3):
         await process_due_refunds(world)
         await world.move_clock(hours * 3600)
@@ -154,7 +154,7 @@ async def test_the_gateway_is_queried_about_a_pending_dashboard_refund(
     ] * 3
     assert world.gateway.refunds == []
     assert await read_books(world, payment) == Books("PAID", "0", "500", 0, 50000)
-    world.gateway.answer_inquire_refund = refunding.DONE
+    world.gateway.answer_inquire_refund = refund_setup.DONE
     await process_due_refunds(world)
     assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "500", "0", 50000, 0)
 
@@ -170,7 +170,7 @@ async def test_a_dashboard_refund_of_reserved_money_is_deferred_until_our_refund
         assert error.value.code is ErrorCode.CONFLICT
     [case] = await list_cases(world)
     assert (case.kind, case.status) == ("OUTSIDE_REFUND", "OPEN")
-    await refunding.send_refund_callback(world, refund.id, refunding.DECLINED)
+    await refund_setup.send_refund_callback(world, refund.id, refund_setup.DECLINED)
     await send_callback(world, make_report(payment, 159000))
     assert await read_books(world, payment) == Books("REFUNDED", "1590", "0", 159000, 0)
     [case] = await list_cases(world)

@@ -29,7 +29,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.support.contracts import PAYER, contract_service, log_of, offer_tokens, record_final_logs
 from tests.support.fakes import FakeGateway, captured
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World, patient
 
 _GRACE = Actor("Grace", "ticket 9", Role.FINANCE)

@@ -25,9 +25,9 @@ from tests.refunds.requests import (
     read_stored_refunds,
 )
 from tests.support.arrange import payment_of, refusal
-from tests.support.patience import PATIENCE_S
-from tests.support.serving import serving_api
-from tests.support.staging import hold_transaction
+from tests.support.race_staging import hold_transaction
+from tests.support.running_service import serving_api
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api, World, patient
 
 DONE = RefundReport(state=GatewayRefundState.DONE)

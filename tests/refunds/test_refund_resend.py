@@ -16,7 +16,7 @@ from payintent.refunds.model import Refund, RefundStatus
 from payintent.refunds.operations import ResendRefund
 from payintent.refunds.send import HAND_OVER_AFTER_S
 from tests.refunds.refund_gateway import NOT_CONTACTED, TIMED_OUT, RefundGateway, set_capabilities
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     ABSENT,
     DONE,
     PENDING,
@@ -29,7 +29,7 @@ from tests.refunds.refunding import (
 )
 from tests.support.contracts import CONTRACT, RECEIVER
 from tests.support.fakes import FakeGateway
-from tests.support.stage import ADA, ALAN
+from tests.support.operation_examples import ADA, ALAN
 from tests.support.world import World
 
 

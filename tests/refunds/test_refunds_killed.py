@@ -22,12 +22,12 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.e2e.drill import variables_of
 from tests.refunds.requests import get_refund, post_refund, read_capture
-from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
+from tests.sandbox.simulator.simulator_setup import KEY, SECRET, running_simulator
 from tests.support import processes
 from tests.support.arrange import payment_of, select
 from tests.support.fakes import FakeGateway
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api
 
 pytestmark = [pytest.mark.e2e, pytest.mark.full]

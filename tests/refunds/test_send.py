@@ -16,7 +16,7 @@ from payintent.refunds.resolve_case import ResolveCase
 from payintent.refunds.send import ABSENT_FINAL_AFTER_S, HAND_OVER_AFTER_S, INQUIRY_DELAYS_S
 from payintent.refunds.settle import settle_refund
 from tests.refunds.refund_gateway import NOT_CONTACTED, TIMED_OUT, RefundGateway, set_capabilities
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     ABSENT,
     DECLINED,
     DONE,
@@ -32,7 +32,7 @@ from tests.refunds.refunding import (
     send_refund_callback,
 )
 from tests.support.fakes import FakeGateway
-from tests.support.staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 _LEASE_S = 61

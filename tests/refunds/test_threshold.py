@@ -13,14 +13,14 @@ from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund
 from payintent.refunds.operations import RefundPayment
-from tests.refunds.refunding import (
+from tests.refunds.refund_setup import (
     create_paid_payment,
     process_due_refunds,
     request_refund,
     set_auto_refund,
 )
 from tests.support.fakes import captured
-from tests.support.stage import ADA, ALAN
+from tests.support.operation_examples import ADA, ALAN
 from tests.support.world import World
 
 _DAY_S = 24 * 3600

@@ -21,7 +21,7 @@ from tests.support.contracts import (
     record_final_logs,
 )
 from tests.support.fakes import FakeGateway
-from tests.support.stage import ADA, ALAN
+from tests.support.operation_examples import ADA, ALAN
 from tests.support.world import World
 
 

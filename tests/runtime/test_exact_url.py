@@ -13,7 +13,7 @@ from payintent.gateways.port import OutcomeUnknown
 from payintent.http.egress import EgressRules
 from payintent.reconciliation.sources import S3Credentials, S3Source, SourceUnavailableError
 from payintent.runtime.http_session import encode_invalid_characters, make_exact_url
-from tests.gateways.speaking import reply, serve_responses
+from tests.gateways.raw_server import reply, serve_responses
 
 #: The URL and the expected request target.
 _TARGETS = [

@@ -10,7 +10,7 @@ from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, gene
 
 from payintent.runtime.processes import metrics
 from payintent.runtime.processes.board import Board
-from tests.docs.reading import ROOT
+from tests.docs.parse_pages import ROOT
 
 
 @pytest.fixture

@@ -17,10 +17,10 @@ import pytest
 
 from payintent.runtime.settings import Settings
 from tests.support.databases import WORLD_TEMPLATE, Databases
-from tests.support.filled import WORLD_ENV
-from tests.support.installed import add_simulator_method
-from tests.support.patience import PATIENCE_S, wait_until
-from tests.support.supervised import Supervised, supervised
+from tests.support.filled_database import WORLD_ENV
+from tests.support.installed_methods import add_simulator_method
+from tests.support.supervised_processes import Supervised, supervised
+from tests.support.timeouts import PATIENCE_S, wait_until
 
 pytestmark = pytest.mark.full
 

@@ -16,7 +16,7 @@ import asyncpg
 import pytest
 
 from payintent_sandbox.postgres import Postgres, PostgresError, _launcher
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 pytestmark = pytest.mark.full
 

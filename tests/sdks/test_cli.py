@@ -21,9 +21,9 @@ from standardwebhooks import Webhook
 
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants.access_operations import IssueApiKey
-from tests.sandbox.shop.running import SECRET
+from tests.sandbox.shop.shop_setup import SECRET
 from tests.sdks.python_sdk import CLI_PROJECT, PYTHON, unpack_package
-from tests.sdks.scripted import refusal, scripted
+from tests.sdks.scripted_server import refusal, scripted
 from tests.support.authority import Authority
 from tests.support.world import Api
 

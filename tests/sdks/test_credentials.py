@@ -14,8 +14,8 @@ from aiohttp import web
 
 from tests.sdks import python_sdk, typescript_sdk
 from tests.sdks.python_sdk import CLI_PROJECT, MCP_PROJECT, PYTHON, unpack_package
-from tests.sdks.scripted import PAYMENT
-from tests.sdks.signed import NOW, SECRET, webhook
+from tests.sdks.scripted_server import PAYMENT
+from tests.sdks.signed_webhooks import NOW, SECRET, webhook
 from tools.openapi.install import MCP
 
 pytestmark = pytest.mark.full

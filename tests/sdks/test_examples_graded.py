@@ -14,7 +14,7 @@ from drills.examples import SHOPS, Example, Place, copy
 from drills.processes import Program
 from payintent.runtime.settings import Settings
 from tests.e2e.merchant import Browser
-from tests.sandbox.shop.running import SECRET
+from tests.sandbox.shop.shop_setup import SECRET
 from tests.sdks.broken_money import Side
 from tests.sdks.test_grader import allow_returns, new_side, run_grader
 from tests.support.ports import free_port

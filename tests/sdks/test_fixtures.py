@@ -16,7 +16,7 @@ import pytest
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.sdks import python_sdk, typescript_sdk
 from tests.sdks.conftest import Side
-from tests.sdks.signed import OTHER, SECRET, webhook
+from tests.sdks.signed_webhooks import OTHER, SECRET, webhook
 from tools.openapi.install import CLIENTS
 from tools.openapi.pack_typescript import PROJECT as TYPESCRIPT
 

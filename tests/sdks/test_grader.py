@@ -14,11 +14,11 @@ import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.runtime.settings import Settings
-from tests.sandbox.shop.running import SECRET, running_shop
+from tests.sandbox.shop.shop_setup import SECRET, running_shop
 from tests.sdks.broken_money import MONEY_FAULTS, Side
 from tests.sdks.broken_shop import ALL_FAULTS, FAULTS, KEY, broken_shop
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PYTHON, unpack_package
-from tests.sdks.scripted import refusal, scripted
+from tests.sdks.scripted_server import refusal, scripted
 from tests.support.workers import working
 from tests.support.world import Api
 

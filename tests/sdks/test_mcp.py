@@ -12,7 +12,7 @@ import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
 from tests.clients.conftest import uses
-from tests.clients.uses import check_what_was_done
+from tests.clients.expected_results import check_what_was_done
 from tests.sdks.python_sdk import HERE, MCP_PROJECT, unpack_package
 from tests.support.world import Api
 from tools.openapi.install import MCP

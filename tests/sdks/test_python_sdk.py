@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from tests.clients.conftest import uses
-from tests.clients.uses import check_what_was_done
+from tests.clients.expected_results import check_what_was_done
 from tests.sdks.contract import (
     fields_of,
     list_object_schemas,
@@ -23,8 +23,8 @@ from tests.sdks.contract import (
     snake,
 )
 from tests.sdks.python_sdk import CLI_PROJECT, HERE, PROJECT, PYTHON, run_program
-from tests.sdks.scripted import GOOD, check_retries, scripted
-from tests.sdks.signed import webhook, webhook_cases
+from tests.sdks.scripted_server import GOOD, check_retries, scripted
+from tests.sdks.signed_webhooks import webhook, webhook_cases
 from tests.support.world import Api
 
 pytestmark = pytest.mark.full

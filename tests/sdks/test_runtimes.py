@@ -11,11 +11,11 @@ import aiohttp
 import pytest
 
 from tests.sdks.python_sdk import HERE
-from tests.sdks.scripted import GOOD, scripted
-from tests.sdks.signed import webhook, webhook_cases
+from tests.sdks.scripted_server import GOOD, scripted
+from tests.sdks.signed_webhooks import webhook, webhook_cases
 from tests.sdks.typescript_sdk import install_sdk, run
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Api
 from tools.openapi.install import FOLDER
 

@@ -10,11 +10,11 @@ import pytest
 
 from payintent_sandbox.chains.anvil_binary import npm
 from tests.clients.conftest import uses
-from tests.clients.uses import check_what_was_done
+from tests.clients.expected_results import check_what_was_done
 from tests.sdks.contract import list_object_schemas, list_operations, resolve
 from tests.sdks.python_sdk import HERE
-from tests.sdks.scripted import check_retries
-from tests.sdks.signed import webhook, webhook_cases
+from tests.sdks.scripted_server import check_retries
+from tests.sdks.signed_webhooks import webhook, webhook_cases
 from tests.sdks.typescript_sdk import compile_programs, install_sdk, run, run_program
 from tests.support.world import Api
 from tools.openapi.pack_typescript import PROJECT

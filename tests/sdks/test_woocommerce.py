@@ -18,7 +18,7 @@ from aiohttp import web
 
 from drills.plugins import AGAIN, WOOCOMMERCE
 from drills.processes import Program
-from tests.sandbox.shop.running import SECRET, Visitor, event, signed
+from tests.sandbox.shop.shop_setup import SECRET, Visitor, event, signed
 from tests.sdks.broken_money import Side
 from tests.sdks.test_grader import allow_returns, new_side, run_grader
 from tests.support.http_server import clean_up

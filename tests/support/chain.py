@@ -16,7 +16,7 @@ from eth_abi import decode, encode
 
 from payintent_sandbox.chains.anvil_binary import AnvilUnsupportedError, Binary, ensure
 from payintent_sandbox.chains.contracts import CompiledContract, load
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 ANSWER_S = 30
 LOOK_S = 0.02

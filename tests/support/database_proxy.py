@@ -5,8 +5,8 @@ from collections.abc import AsyncGenerator
 from contextlib import asynccontextmanager
 from urllib.parse import urlsplit, urlunsplit
 
-from tests.support.patience import wait_until
 from tests.support.tcp_server import TcpServer
+from tests.support.timeouts import wait_until
 
 _CANCEL_REQUEST = (80877102).to_bytes(4, "big")
 _READ_MAX = 64 * 1024

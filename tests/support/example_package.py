@@ -15,7 +15,7 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.packages import ENTRY_POINT_GROUP, load_gateway_packages
 from payintent.gateways.port import Gateway
 from payintent.service import BUILT_IN_PROVIDERS
-from tests.docs.reading import blocks, page
+from tests.docs.parse_pages import blocks, page
 
 MODULE = "examplepay"
 

@@ -9,7 +9,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Self
 
-from tests.docs.reading import page
+from tests.docs.parse_pages import page
 from tests.support.ports import free_port
 from tests.support.tools import tool
 

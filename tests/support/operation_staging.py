@@ -10,7 +10,7 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.support.databases import WORLD_TEMPLATE, Databases, name_of
 from tests.support.fakes import FakeGateway
-from tests.support.stage import Stage, make_stage, open_outside_sandbox
+from tests.support.operation_examples import Stage, make_stage, open_outside_sandbox
 from tests.support.world import World
 
 

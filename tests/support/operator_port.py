@@ -5,7 +5,7 @@ from contextlib import asynccontextmanager
 
 from payintent.runtime.settings import Settings
 from payintent.service import Service
-from tests.support.serving import serving_operator
+from tests.support.running_service import serving_operator
 from tests.support.world import Api, World
 
 

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import IO
 
 from tests.support import warm_python
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 _SERVER_DIED = -signal.SIGKILL
 

@@ -10,9 +10,9 @@ from urllib.parse import urlsplit
 import aiohttp
 import yaml
 
-from tests.docs.reading import ROOT
-from tests.support.patience import PATIENCE_S, wait_until
+from tests.docs.parse_pages import ROOT
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.tools import tool
 
 _FOLDER = ROOT / "deploy/prometheus"

@@ -8,7 +8,7 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 
-from tests.docs.reading import page
+from tests.docs.parse_pages import page
 from tests.support.ports import free_port
 from tests.support.tools import tool
 

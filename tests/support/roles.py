@@ -8,7 +8,7 @@ from uuid import uuid4
 import asyncpg
 
 from payintent.db.migrations_runner import migrate
-from tests.docs.reading import page
+from tests.docs.parse_pages import page
 
 RUNNING = ("payintent_api", "payintent_worker", "payintent_read")
 OWNER = "payintent_migrate"

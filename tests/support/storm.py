@@ -16,8 +16,8 @@ from payintent.runtime.settings import Settings
 from tests.e2e.drill import variables_of
 from tests.http.wire import WireAnswer
 from tests.support import processes
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 
 _LOOK_S = 0.05
 #: While thousands of connections are opened, the first ones are idle.

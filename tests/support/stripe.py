@@ -12,8 +12,8 @@ import aiohttp
 
 from payintent.gateways.port import SessionCreated
 from tests.support import processes
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 
 SECRET_KEY, PUBLISHABLE_KEY = "sk_test_one", "pk_test_one"
 OTHER_SECRET_KEY, OTHER_PUBLISHABLE_KEY = "sk_test_two", "pk_test_two"

@@ -13,8 +13,8 @@ from collections.abc import Generator
 from contextlib import contextmanager
 from pathlib import Path
 
-from tests.support.patience import PATIENCE_S
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 
 VERSION = "v0.203.0"
 #: The checksum of the module's sources, as printed by `go version -m`.

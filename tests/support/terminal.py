@@ -15,7 +15,7 @@ from payintent import cli
 from payintent.db import availability
 from payintent.gateways import packages
 from payintent.runtime.settings import Settings
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 #: Variables of the tests, which `doctor` would report as unknown settings.
 TEST_VARIABLES = ("TESTS_POSTGRES_URL", "TESTS_WORLD")

@@ -20,12 +20,12 @@ from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.methods_operations import AddPaymentMethod, ListPaymentMethods
 from payintent.merchants.operations import CreateMerchant, SetCallbackUrl, ShowMerchant
 from payintent.overview import hourly_figures
-from tests.payment_links.linking import make_link
+from tests.payment_links.link_setup import make_link
 from tests.refunds.requests import create_paid
 from tests.refunds.requests import post_refund as refund
 from tests.support.arrange import BODY, refusal, select, view
-from tests.support.other_side import make_test_world
-from tests.support.stage import add_statement
+from tests.support.merchant_test_mode import make_test_world
+from tests.support.operation_examples import add_statement
 from tests.support.world import Api, World
 
 #: Every operation that needs a merchant's key, according to the API document.

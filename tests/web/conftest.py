@@ -14,18 +14,18 @@ from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support import browser as programs
 from tests.support.chain import fetched_anvil
+from tests.support.chain_refunds import RefundWorld
+from tests.support.chain_refunds import refunding as open_refunding
 from tests.support.contracts import contract_service
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.ports import free_port
-from tests.support.refunding import RefundWorld
-from tests.support.refunding import refunding as open_refunding
-from tests.support.serving import serving
+from tests.support.running_service import serving
 from tests.support.world import Api, World, make_world
-from tests.web import sdk_desk
+from tests.web import sdk_driver
 from tests.web.buyer import GATEWAY, SHOP, other_sites
 from tests.web.gallery import Gallery, open_gallery, server_url
-from tests.web.sdk_desk import SdkPage
+from tests.web.sdk_driver import SdkPage
 from tests.web.sdk_shop import running_shop
 from tests.web.till import WalletCheckout, make_wallet_checkout
 from tests.web.wallet import Wallet
@@ -158,6 +158,6 @@ async def sdk(
     """A shop's page, whose origin differs from the service's."""
     service = settings.checkout_base.removesuffix("/c")
     page = await buyer.new_page()
-    page.set_default_timeout(sdk_desk.PATIENCE_MS)
+    page.set_default_timeout(sdk_driver.PATIENCE_MS)
     async with running_shop(service) as shop, Api(service, world) as api:
         yield SdkPage(api, shop, page)

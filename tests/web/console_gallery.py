@@ -18,8 +18,8 @@ from payintent.webhooks import outbox_store
 from payintent.webhooks.model import CircuitReport
 from payintent.webhooks.outbox_store import AttemptRecord
 from tests.support.fakes import FakeGateway, captured
-from tests.support.serving import serving_operator
-from tests.support.stage import HOOKS, Stage, make_stage, open_outside_sandbox
+from tests.support.operation_examples import HOOKS, Stage, make_stage, open_outside_sandbox
+from tests.support.running_service import serving_operator
 from tests.support.world import World, make_world
 from tests.web.gallery import gallery_settings, own_database
 from tests.web.long_texts import lengthen

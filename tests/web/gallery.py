@@ -35,16 +35,16 @@ from payintent.runtime.settings import Settings
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.deploy import PLANS
 from tests.support.chain import fetched_anvil
+from tests.support.chain_refunds import RefundWorld
+from tests.support.chain_refunds import refunding as open_refunding
 from tests.support.contracts import add_contract, contract_service, register_factory
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.fakes import FakeGateway
 from tests.support.onchain import SLUG, ChainWorld, chain_world
 from tests.support.ports import free_port
-from tests.support.refunding import RefundWorld
-from tests.support.refunding import refunding as open_refunding
-from tests.support.serving import serving
+from tests.support.running_service import serving
 from tests.support.world import ALL_FIAT, World, make_world
-from tests.web.beside import serve_external_sites
+from tests.web.external_resources import serve_external_sites
 
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 _PAY = "https://bank.example/pay"

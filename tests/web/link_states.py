@@ -3,7 +3,7 @@
 from typing import Any
 
 from payintent.payment_links.create import deactivate_link
-from tests.payment_links.linking import make_link, make_link_payments, order
+from tests.payment_links.link_setup import make_link, make_link_payments, order
 from tests.support.world import World
 from tests.web.gallery import Gallery
 from tests.web.state_registry import Visit, state

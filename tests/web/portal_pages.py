@@ -15,7 +15,7 @@ from payintent.merchants.call_log import CallLog, CallLogWriter
 from payintent.refunds.create import CreateRefundRequest
 from payintent.webhooks import outbox_store
 from payintent.webhooks.outbox_store import AttemptRecord
-from tests.payment_links.linking import make_link
+from tests.payment_links.link_setup import make_link
 from tests.portal.arrange import close_a_day
 from tests.refunds.requests import process_refunds
 from tests.support.fakes import captured

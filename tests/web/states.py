@@ -13,7 +13,7 @@ from payintent.refunds import store as refund_store
 from payintent.refunds.create import CreateRefundRequest
 from payintent.refunds.model import RefundStatus
 from tests.support.fakes import captured, declined
-from tests.support.patience import wait_until
+from tests.support.timeouts import wait_until
 from tests.support.world import World
 from tests.web import deposit_states, link_states
 from tests.web.gallery import BANNED, PRODUCT, Gallery

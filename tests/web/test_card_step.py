@@ -20,7 +20,6 @@ from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S
 from tests.support.stripe import (
     CHALLENGES,
     DECLINED,
@@ -30,6 +29,7 @@ from tests.support.stripe import (
     credentials,
     running_stripe,
 )
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 from tests.web.till import choose, unfold
 

@@ -18,7 +18,7 @@ from payintent.payments.cancel import cancel_by_buyer
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from tests.sandbox.simulator.running import KEY, SECRET, running_simulator
+from tests.sandbox.simulator.simulator_setup import KEY, SECRET, running_simulator
 from tests.support.fakes import FakeGateway
 from tests.support.world import World
 from tests.web.buyer import GATEWAY, SHOP, HostedCheckout, make_hosted_checkout, open_second_tab

@@ -16,7 +16,7 @@ from tests.support.identity_provider import (
     IdentityProvider,
     identity_provider,
 )
-from tests.support.serving import serving_operator
+from tests.support.running_service import serving_operator
 from tests.support.world import World
 from tests.web import checks
 from tests.web.visiting import screen

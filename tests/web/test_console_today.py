@@ -12,9 +12,9 @@ from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.console.test_chains import CURSOR, REASON
 from tests.console.test_today import count
-from tests.refunds.refunding import create_paid_payment
-from tests.support.patience import PATIENCE_S
-from tests.support.serving import serving_operator
+from tests.refunds.refund_setup import create_paid_payment
+from tests.support.running_service import serving_operator
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 from tests.web import checks
 from tests.web.visiting import SMALL_PX, screen

@@ -22,9 +22,9 @@ from payintent.worker import run_loops
 from tests.e2e.merchant import Receiver
 from tests.support.contracts import bill, offer_tokens
 from tests.support.fakes import captured
-from tests.support.patience import PATIENCE_S
-from tests.support.serving import serving_operator
-from tests.support.stage import add_refunds_for_approval, open_outside_sandbox
+from tests.support.operation_examples import add_refunds_for_approval, open_outside_sandbox
+from tests.support.running_service import serving_operator
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 from tests.web.visiting import screen
 

@@ -13,9 +13,9 @@ from payintent.onchain.operations import SetChain
 from payintent.payments.model import Payment, Session
 from payintent.refunds.resolve_case import ResolveCase
 from payintent_sandbox.chains.deploy import PLANS
+from tests.support.chain_refunds import RefundWorld
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld
-from tests.support.refunding import RefundWorld
 from tests.web.till import WalletCheckout, choose, unfold
 
 LOOP = "session"

@@ -17,9 +17,9 @@ from payintent.merchants.methods_operations import AddPaymentMethod
 from payintent.payments.model import Payment
 from payintent.runtime.settings import Settings
 from payintent.service import Service, open_service
-from tests.sandbox.ecpay.running import ACCOUNT, APPROVED, DECLINED, running_ecpay
+from tests.sandbox.ecpay.emulator_setup import ACCOUNT, APPROVED, DECLINED, running_ecpay
 from tests.support.fakes import FakeGateway
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 from tests.web.till import choose
 

@@ -9,9 +9,9 @@ from tests.support.onchain import ChainWorld
 from tests.support.world import World
 from tests.web import old_browser
 from tests.web.buyer import make_hosted_checkout
-from tests.web.sdk_desk import SdkPage, wallet_session
+from tests.web.sdk_driver import SdkPage, wallet_session
 from tests.web.test_frame import open_shop
-from tests.web.test_sdk_ways import mount, redirect_to, wait_for_event
+from tests.web.test_sdk_open_modes import mount, redirect_to, wait_for_event
 from tests.web.till import WalletCheckout, choose
 from tests.web.wallet import Wallet
 

@@ -10,7 +10,7 @@ from playwright.async_api import Browser, BrowserContext, Page, expect
 from pytest_asyncio import fixture
 
 from payintent.members.model import MemberRole
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.web import checks
 from tests.web.gallery import Gallery
 from tests.web.portal_pages import (

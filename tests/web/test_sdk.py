@@ -14,7 +14,7 @@ from tests.support import browser as programs
 from tests.support.arrange import bring_to, callback, payment_of, select
 from tests.support.onchain import ChainWorld
 from tests.support.ports import free_port
-from tests.web.sdk_desk import NATIVE, SdkPage, wallet_session
+from tests.web.sdk_driver import NATIVE, SdkPage, wallet_session
 from tests.web.wallet import ELSEWHERE, REJECTED, Wallet, WalletError
 
 pytestmark = [pytest.mark.asyncio(loop_scope="session"), pytest.mark.full]

@@ -12,7 +12,7 @@ from payintent.payments.model import Session
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.onchain import ChainWorld, session_path
 from tests.support.tampered_sessions import tamper
-from tests.web.sdk_desk import LONG_S, SdkPage, until
+from tests.web.sdk_driver import LONG_S, SdkPage, until
 from tests.web.wallet import Wallet
 
 LOOP = "session"

@@ -14,9 +14,9 @@ from playwright.async_api import Browser
 import payintent
 from payintent.http.pages.static_files import minify_script
 from payintent_sandbox.chains.anvil_binary import npm
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer
-from tests.web.sdk_desk import SdkPage
+from tests.web.sdk_driver import SdkPage
 from tools.web.check import command
 from tools.web.install import FOLDER
 from tools.web.pack import pack

@@ -15,7 +15,7 @@ from payintent_sandbox.shop.webhook import read_secret
 from tests.support.arrange import callback
 from tests.support.ports import free_port
 from tests.support.world import Api, World
-from tests.web.sdk_desk import PATIENCE_MS
+from tests.web.sdk_driver import PATIENCE_MS
 
 LOOP = "session"
 pytestmark = [pytest.mark.asyncio(loop_scope=LOOP), pytest.mark.full]

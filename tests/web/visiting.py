@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 from playwright.async_api import Browser, BrowserContext, ConsoleMessage, Page, Response
 
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 from tests.web.gallery import Gallery
 from tests.web.states import STATES, Visit
 from tests.web.wallet import ANNOUNCED

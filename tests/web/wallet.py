@@ -9,7 +9,7 @@ from typing import Any
 from playwright.async_api import BrowserContext
 
 from payintent_sandbox.chains.rpc import DevChainError, DevChainRpc
-from tests.support.patience import PATIENCE_S
+from tests.support.timeouts import PATIENCE_S
 
 REJECTED = 4001
 UNKNOWN_CHAIN = 4902

@@ -33,8 +33,8 @@ from payintent.webhooks.sender import WebhookSender
 from payintent.webhooks.windows import OPEN_AFTER_FAILURES, OPEN_S, WINDOW_MAX, EndpointWindows
 from tests.support import processes
 from tests.support.http_server import clean_up
-from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
 pytestmark = pytest.mark.slow

@@ -18,9 +18,9 @@ from payintent.webhooks.feed_store import SCANNED_MAX, FeedCursor
 from payintent.webhooks.routes import WAIT_MAX_S, write_feed_cursor
 from tests.refunds.requests import create_paid
 from tests.support.arrange import cancel, refusal
-from tests.support.patience import PATIENCE_S
 from tests.support.rows import write_payments
-from tests.support.serving import serving_api
+from tests.support.running_service import serving_api
+from tests.support.timeouts import PATIENCE_S
 from tests.support.world import Answer, Api, World
 
 DAY_S = 86_400

@@ -2,7 +2,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.onchain.contract.ground import Ground, make_ground
+from tests.onchain.contract.contract_setup import Ground, make_ground
 from tests.support.chain import Evm
 
 

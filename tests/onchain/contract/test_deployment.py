@@ -10,7 +10,7 @@ from eth_utils import keccak
 from payintent_sandbox.chains.anvil import Anvil
 from payintent_sandbox.chains.anvil_binary import Binary
 from payintent_sandbox.chains.contracts import GATEWAY, load
-from tests.onchain.contract.ground import (
+from tests.onchain.contract.contract_setup import (
     COIN_MINIMUM,
     MINIMUM,
     NATIVE,

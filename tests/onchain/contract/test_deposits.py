@@ -22,7 +22,7 @@ from payintent_sandbox.chains.contracts import (
     USDT_LIKE_TOKEN,
     load,
 )
-from tests.onchain.contract.ground import NATIVE
+from tests.onchain.contract.contract_setup import NATIVE
 from tests.support.chain import Deployed, Evm, Log, Receipt, Reverted, expect_revert
 
 AMOUNT = 50_000_000

@@ -19,7 +19,7 @@ from hypothesis.stateful import (
     run_state_machine_as_test,
 )
 
-from tests.onchain.contract.ground import (
+from tests.onchain.contract.contract_setup import (
     BILL,
     COIN_MINIMUM,
     FAR,

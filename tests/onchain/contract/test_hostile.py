@@ -2,7 +2,15 @@
 
 import pytest
 
-from tests.onchain.contract.ground import BILL, FAR, NATIVE, OTHER_BILL, REFUND, Ground, gateway_for
+from tests.onchain.contract.contract_setup import (
+    BILL,
+    FAR,
+    NATIVE,
+    OTHER_BILL,
+    REFUND,
+    Ground,
+    gateway_for,
+)
 from tests.onchain.contract.test_pay import AMOUNT, COINS
 from tests.support.chain import Deployed, expect_revert
 

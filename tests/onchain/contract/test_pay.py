@@ -4,7 +4,7 @@ import pytest
 from eth_abi import encode
 
 from payintent_sandbox.chains.contracts import PLAIN_TOKEN
-from tests.onchain.contract.ground import (
+from tests.onchain.contract.contract_setup import (
     BILL,
     COIN_MINIMUM,
     FAR,

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent_sandbox.chains.contracts import PLAIN_TOKEN
-from tests.onchain.contract.ground import NATIVE, Ground, gateway_for
+from tests.onchain.contract.contract_setup import NATIVE, Ground, gateway_for
 from tests.onchain.contract.test_pay import AMOUNT, COINS
 from tests.support.chain import expect_revert
 

@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator, Generator
 import aiohttp
 import pytest
 
-from tests.sandbox.ecpay.running import Buyer, Ear, Shop, listening, running_ecpay
+from tests.sandbox.ecpay.emulator_setup import Buyer, Ear, Shop, listening, running_ecpay
 
 
 @pytest.fixture(scope="session")

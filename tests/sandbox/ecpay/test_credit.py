@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.sandbox.ecpay.running import UNREFUNDABLE, Shop
+from tests.sandbox.ecpay.emulator_setup import UNREFUNDABLE, Shop
 
 AUTHORISED, TO_BE_CLOSED, CLOSED = "已授權", "要關帳", "已關帳"
 WITHDRAWN, CANCELLED = "操作取消", "已取消"

@@ -3,7 +3,7 @@
 import pytest
 
 from payintent_sandbox.emulators.ecpay import checkmac
-from tests.sandbox.ecpay.running import ACCOUNT, OTHER, Shop, mac, signed
+from tests.sandbox.ecpay.emulator_setup import ACCOUNT, OTHER, Shop, mac, signed
 
 #: From ECPay's own page about the check value.
 PUBLISHED = {

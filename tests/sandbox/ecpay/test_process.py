@@ -8,7 +8,7 @@ import sys
 
 import pytest
 
-from tests.sandbox.simulator.running import until_true
+from tests.sandbox.simulator.simulator_setup import until_true
 from tests.sandbox.simulator.test_process import answers
 from tests.support.ports import free_port
 

@@ -5,7 +5,7 @@ import re
 import pytest
 from aiohttp import web
 
-from tests.sandbox.ecpay.running import (
+from tests.sandbox.ecpay.emulator_setup import (
     DEARER,
     DECLINED,
     OTHER,

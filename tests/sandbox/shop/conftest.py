@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator
 import aiohttp
 import pytest
 
-from tests.sandbox.shop.running import Api, Visitor, running_api, running_shop
+from tests.sandbox.shop.shop_setup import Api, Visitor, running_api, running_shop
 from tests.support.ports import free_port as find_free_port
 
 

@@ -9,8 +9,8 @@ from collections.abc import Generator
 import aiohttp
 import pytest
 
-from tests.sandbox.shop.running import API_KEY, SECRET, Visitor, event, signed
-from tests.support.patience import PATIENCE_S
+from tests.sandbox.shop.shop_setup import API_KEY, SECRET, Visitor, event, signed
+from tests.support.timeouts import PATIENCE_S
 
 pytestmark = pytest.mark.full
 

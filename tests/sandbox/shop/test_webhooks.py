@@ -6,7 +6,7 @@ from standardwebhooks import Webhook
 from payintent_sandbox.shop import orders as ledger
 from payintent_sandbox.shop.goods import PRODUCTS
 from payintent_sandbox.shop.webhook import read_secret
-from tests.sandbox.shop.running import OLD_SECRET, SECRET, Api, Visitor, event, signed
+from tests.sandbox.shop.shop_setup import OLD_SECRET, SECRET, Api, Visitor, event, signed
 
 pytestmark = pytest.mark.full
 

@@ -3,7 +3,7 @@ from collections.abc import AsyncGenerator, Generator
 import aiohttp
 import pytest
 
-from tests.sandbox.simulator.running import (
+from tests.sandbox.simulator.simulator_setup import (
     Merchant,
     Shop,
     receiving_merchant,

@@ -5,7 +5,7 @@ from datetime import UTC, datetime, timedelta
 import pytest
 
 from payintent_sandbox.emulators.simulator.cards import CARDS
-from tests.sandbox.simulator.running import (
+from tests.sandbox.simulator.simulator_setup import (
     RETURN_URL,
     SCALE,
     SECRET,

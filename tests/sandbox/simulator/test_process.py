@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.simulator.running import until_true
+from tests.sandbox.simulator.simulator_setup import until_true
 from tests.support.ports import free_port
 
 pytestmark = pytest.mark.full

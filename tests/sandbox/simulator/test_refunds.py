@@ -6,7 +6,7 @@ from typing import Any
 import aiohttp
 import pytest
 
-from tests.sandbox.simulator.running import (
+from tests.sandbox.simulator.simulator_setup import (
     OTHER_KEY,
     SCALE,
     Merchant,

@@ -7,8 +7,8 @@ from typing import Any
 import pytest
 
 from payintent_sandbox.emulators.simulator.machine import SimulatorEmulator
-from tests.sandbox.simulator.running import SCALE, SECRET, Merchant, Shop
-from tests.support.patience import PATIENCE_S
+from tests.sandbox.simulator.simulator_setup import SCALE, SECRET, Merchant, Shop
+from tests.support.timeouts import PATIENCE_S
 
 APPROVED = "4242424242424242"
 

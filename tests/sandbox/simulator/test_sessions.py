@@ -2,7 +2,7 @@ from datetime import UTC, datetime, timedelta
 
 import pytest
 
-from tests.sandbox.simulator.running import OTHER_KEY, Merchant, Shop
+from tests.sandbox.simulator.simulator_setup import OTHER_KEY, Merchant, Shop
 
 pytestmark = pytest.mark.full
 

@@ -4,8 +4,8 @@ import aiohttp
 import pytest
 
 from tests.sandbox.simulator.conftest import merchant
-from tests.sandbox.simulator.running import Merchant
-from tests.sandbox.twoc2p.running import Shop, running_twoc2p
+from tests.sandbox.simulator.simulator_setup import Merchant
+from tests.sandbox.twoc2p.emulator_setup import Shop, running_twoc2p
 
 __all__ = ["merchant", "shop", "twoc2p_url"]
 

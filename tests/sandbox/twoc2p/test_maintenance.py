@@ -2,7 +2,7 @@ from xml.etree import ElementTree as ET
 
 from payintent_sandbox.emulators.twoc2p import envelope
 from payintent_sandbox.emulators.twoc2p.keys import read_private, read_public
-from tests.sandbox.twoc2p.running import APPROVED, MERCHANT, UNSETTLED, Shop, pair
+from tests.sandbox.twoc2p.emulator_setup import APPROVED, MERCHANT, UNSETTLED, Shop, pair
 
 GATEWAY = read_private(pair("gateway")[0])
 OURS = read_private(pair(MERCHANT)[0])

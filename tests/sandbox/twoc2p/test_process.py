@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.sandbox.simulator.running import until_true
+from tests.sandbox.simulator.simulator_setup import until_true
 
 pytestmark = pytest.mark.full
 
