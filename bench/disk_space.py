@@ -1,4 +1,4 @@
-"""`python -m bench.disk_space`: the disk space of a paid payment in each table.
+"""`python -m bench.disk_space`: the disk space that a paid payment uses in each table.
 
 Payments pass through the API, the simulator and the worker: they are created, a method is
 selected, a callback reports them as paid, and their webhooks are delivered. The sizes are the
@@ -77,7 +77,7 @@ async def _measure(folder: Path, url: str, count: int) -> tuple[Sizes, Sizes, Si
 
 def table(empty: Sizes, grown: Sizes, vacuumed: Sizes, count: int) -> Table:
     """Return a table of the bytes per payment, with the largest tables first."""
-    rendered = Table(title=f"bytes of a paid payment, {count:,} payments")
+    rendered = Table(title=f"bytes per paid payment, {count:,} payments")
     rendered.add_column("table", no_wrap=True)
     for title in ("rows", "indexes", "together", "after VACUUM FULL"):
         rendered.add_column(title, justify="right")

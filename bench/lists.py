@@ -20,7 +20,7 @@ from payintent.service import open_service
 _RECEIVED_MAX = 1 << 16
 _FIRST = datetime(2026, 1, 1, tzinfo=UTC)
 _APART = timedelta(milliseconds=50)
-# Seven in ten payments are paid, all with the same session. Ten payers share the payments.
+# Seven in ten payments are paid, and all of these share a session. There are ten payers.
 _INSERT = """
 INSERT INTO payment
     (id, merchant_id, checkout_id, status, currency, amount, amount_text, payer_uid,

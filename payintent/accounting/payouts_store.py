@@ -63,7 +63,7 @@ class NewPayout(Generic[AnyPayout]):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PayoutTable(Generic[AnyRecord]):
-    """A table of payouts. An owner's payouts have unique references, except reversed payouts."""
+    """A table of payouts. References are unique among an owner's payouts that are not reversed."""
 
     name: LiteralString
     noun: str  # used in messages

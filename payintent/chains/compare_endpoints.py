@@ -14,7 +14,7 @@ from payintent.evm.port import ChainHeads
 from payintent.runtime.caches import TtlMap
 from payintent.runtime.settings import Settings
 
-_REQUEST_TIMEOUT_S = 2.0  # for each request: the newest block, and the block to compare
+_REQUEST_TIMEOUT_S = 2.0  # for the newest blocks, and again for the block to compare
 _CACHE_S = 10.0
 _CHAINS_MAX = 100
 

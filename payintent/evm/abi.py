@@ -128,7 +128,7 @@ def to_uuid(word: bytes) -> bytes:
 
 
 def decode_revert_reason(data: bytes) -> str:
-    """Decode a revert reason: "" if there is none, or the hex selector of a custom error."""
+    """Decode a revert reason. Return "" if there is none, or a custom error's selector in hex."""
     if data.startswith(ERROR):
         return _decode_error_text(data[_SELECTOR:])
     if data.startswith(PANIC) and len(data) == _SELECTOR + WORD:

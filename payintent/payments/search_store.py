@@ -29,7 +29,7 @@ class PaymentRecord:
     currency: str
     payer_uid: str
     order_id: str | None
-    provider: str | None  # of the current session, like `chain`, `kind` and `country`
+    provider: str | None  # the current session's, as are `chain`, `kind` and `country`
     chain: str | None
     kind: str | None
     country: str | None

@@ -168,7 +168,7 @@ async def test_an_inquiry_finds_the_capture_of_a_session_that_appeared(world: Wo
     assert await captures(world) == [(payment.id, True, 0)]
 
 
-async def test_a_capture_that_is_too_late_for_its_session_opens_a_case_of_its_payment(
+async def test_a_capture_that_is_too_late_for_its_session_opens_a_case_for_its_payment(
     world: World,
 ) -> None:
     session_id = world.id_generator.new_session_id()

@@ -240,7 +240,7 @@ async def test_an_embedded_page_also_shows_the_address(deposit: Deposit) -> None
     assert re.search(r'<a href="ethereum:[^"]+" target="_top">', page)
 
 
-async def test_a_contract_session_has_no_address_code(api: Api) -> None:
+async def test_a_contract_session_has_no_qr_code_of_an_address(api: Api) -> None:
     payment, _ = await bill(api.world, (await offer_tokens(api.world))["NATIVED"])
     assert (await api.send("GET", f"/c/{payment.checkout_id}/address.svg")).status == 404
     assert (await api.send("GET", f"/c/{payment.checkout_id}/wallet.svg")).status == 200

@@ -12,7 +12,7 @@ from payintent.runtime.version import API_VERSION, VERSION, read_commit
 pytestmark = pytest.mark.full
 
 _BIN = Path(sys.executable).parent
-#: The steps of bash when TAB is pressed: set the words, call the function, read the reply.
+#: The steps that bash takes when TAB is pressed: set the words, call the function, read the reply.
 _TAB = """
 eval "$(payintent --show-completion)"
 complete -p payintent | grep -q -- "-F _payintent_completion" || exit 9

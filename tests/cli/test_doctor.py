@@ -90,7 +90,7 @@ def test_doctor_reports_no_errors_for_a_valid_setup(examine_all: _Doctor) -> Non
     }
 
 
-def test_an_interpreter_with_a_known_vulnerability_is_a_warning(
+def test_an_interpreter_with_a_known_vulnerability_is_reported_as_a_warning(
     examine_all: _Doctor, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     for affected in ((3, 11, 0), (3, 11, 9), (3, 12, 0), (3, 12, 5)):
@@ -106,7 +106,7 @@ def test_an_interpreter_with_a_known_vulnerability_is_a_warning(
         assert find_interpreter_warnings(fixed) == [], fixed
 
 
-def test_the_connections_are_compared_with_the_limit_of_the_server(
+def test_the_number_of_connections_is_compared_with_the_servers_limit(
     examine_all: _Doctor, server_url: str
 ) -> None:
     allowed = asyncio.run(_connections_allowed(server_url))
@@ -370,7 +370,7 @@ def test_an_insecure_base_url_is_rejected(examine: _Doctor, name: str, host: str
         ({"PAYINTENT_EDGE_SECRET": _SECRET}, "PAYINTENT_EDGE_SECRET has no effect"),
     ],
 )
-def test_a_suspicious_setting_is_a_warning(
+def test_a_suspicious_setting_is_reported_as_a_warning(
     examine_all: _Doctor, changes: dict[str, str], warning: str
 ) -> None:
     result = examine_all(**changes)
@@ -378,7 +378,7 @@ def test_a_suspicious_setting_is_a_warning(
     assert [text for subject, text in _lines(result, "WARN") if text.startswith(warning)] != []
 
 
-def test_a_ca_file_that_only_its_owner_can_read_is_a_warning(
+def test_a_ca_file_that_only_its_owner_can_read_is_reported_as_a_warning(
     examine: _Doctor, tmp_path: Path
 ) -> None:
     ca_file = Authority(tmp_path).ca_file
@@ -433,7 +433,7 @@ async def _execute(url: str, *statements: str) -> None:
     await connection.close()
 
 
-def test_a_database_role_without_grants_is_referred_to_the_grants_file(
+def test_missing_grants_are_reported_with_the_file_that_contains_them(
     examine_all: _Doctor, database_url: str
 ) -> None:
     role = f"role_{uuid4().hex}"
@@ -472,7 +472,7 @@ def test_a_clock_that_is_off_by_seconds_is_rejected(
     assert re.fullmatch(rf"the database clock is [45]\.\d s {side} this host's", text)
 
 
-def test_an_internal_error_is_also_a_single_line(examine: _Doctor) -> None:
+def test_an_internal_error_is_also_reported_in_a_single_line(examine: _Doctor) -> None:
     def fail(_: Any) -> Any:
         raise ZeroDivisionError(_SECRET)
 
@@ -483,7 +483,7 @@ def test_an_internal_error_is_also_a_single_line(examine: _Doctor) -> None:
     assert "ZeroDivisionError" in text
 
 
-def test_a_read_url_of_a_primary_or_an_unreachable_host_is_a_warning(
+def test_a_read_url_of_a_primary_or_an_unreachable_host_is_reported_as_a_warning(
     settings: Settings, examine_all: _Doctor
 ) -> None:
     result = examine_all(DATABASE_READ_URL=settings.database_url)
@@ -499,7 +499,7 @@ def test_a_read_url_of_a_primary_or_an_unreachable_host_is_a_warning(
 
 
 @pytest.mark.parametrize("compiles", [True, False])
-def test_jit_behind_a_pooler_is_a_warning(
+def test_jit_behind_a_pooler_is_reported_as_a_warning(
     settings: Settings, examine_all: _Doctor, compiles: bool
 ) -> None:
     url = settings.database_url

@@ -16,7 +16,7 @@ _CHAINS = {"eth_account", "eth_abi", "eth_utils"}
 _RARE = {"httpx", "joserfc", "Crypto", "pycparser"}  # used for 2C2P refunds and chain addresses
 _UNUSED = {"markdown_it", "structlog", "rich"}  # a command with JSON output writes no log or table
 #: Libraries that a server imports on first use: for passkeys, documentation pages, OpenID Connect,
-#: 2C2P keys, statements and pictures.
+#: 2C2P keys, statements and images.
 _LAZY = {"fido2", "markdown_it", "yaml", "joserfc", "cryptography.x509", "reportlab", "PIL"}
 _PAGES = {"starlette", "uvicorn", "jinja2", "segno"}  # used only to answer requests
 #: Modules of the service that commands do not need.

@@ -143,7 +143,7 @@ async def test_a_capture_with_too_many_decimals_is_reported_and_does_not_match(
 
 
 async def _restate(harness: Harness, *, amount: str = "", currency: str = "") -> Capture:
-    """Report a capture with a different amount or currency, which can still be refunded."""
+    """Report a capture with a different amount or currency, and check that it can be refunded."""
     session = await open_paid_session(harness)
     genuine, _ = await wait_for_session_callback(harness, session, GatewaySessionState.CAPTURED)
     facts = harness.restate(harness.payload(genuine), amount=amount, currency=currency)
@@ -214,7 +214,7 @@ async def test_a_signature_with_an_empty_secret_is_rejected(harness: Harness) ->
     query=headers,
     body=st.binary(),
 )
-async def test_an_arbitrary_request_is_rejected_without_another_error(
+async def test_an_arbitrary_request_is_rejected_without_any_other_error(
     harness: Harness,
     method: str,
     request_headers: dict[str, str],

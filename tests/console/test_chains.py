@@ -76,7 +76,7 @@ def test_the_runbook_contains_the_sections_that_the_page_shows(heading: str) -> 
 
 
 class TestEndpoints:
-    """Endpoints of a chain are configured."""
+    """A chain with configured endpoints."""
 
     @pytest.fixture
     def nodes(self) -> list[Node]:

@@ -1,7 +1,7 @@
-"""Texts of buyers, merchants, gateways and operators are never interpreted as markup.
+"""Text from buyers, merchants, gateways and operators is never interpreted as markup.
 
-The test replaces all texts in the database with hostile texts if their constraints allow it. Then
-it parses every page of the console, the portal and the checkout like a browser.
+The test replaces text in the database with hostile text wherever the constraints allow it. It then
+parses every page of the console, the portal and the checkout as a browser would.
 """
 
 import json
@@ -29,7 +29,7 @@ from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
 
-#: Columns with texts of people and gateways that must appear on at least one page.
+#: Columns with text from people and gateways that must appear on at least one page.
 SHOWN = {
     *("payment.payer_uid", "payment.metadata", "session.label", "session.reference"),
     *("payment_method.label", "capture.reference", "gateway_call.detail", "gateway_outage.detail"),
@@ -87,7 +87,7 @@ _SET_NEXT_ACTIONS = "UPDATE session SET next_action = $1::jsonb WHERE next_actio
 _QUERY = urlencode({"q": MARKUP, "who": MARKUP, "payer_uid": MARKUP, "next": ADDRESS})
 _NO_PAGES = ("/static/", "/merchant/static/", "/today/events", "/sign-in/oidc", "/audit/export")
 
-#: The test changed the URL of this account, and its credentials can no longer be decrypted.
+#: The test changed the URL of this account, so its credentials can no longer be decrypted.
 _UNREADABLE = {"/operations/account/check?account_id=2"}
 
 
@@ -97,7 +97,7 @@ def operated(production: Service) -> Service:
 
 
 @pytest.mark.parametrize("text", [MARKUP, ADDRESS])
-async def test_user_texts_never_become_markup_scripts_or_links(
+async def test_user_text_never_becomes_markup_scripts_or_links(
     operator: Api, api: Api, stage: Stage, settings: Settings, text: str
 ) -> None:
     ada = Visitor(operator)

@@ -22,7 +22,7 @@ def read_steps(answer: Answer) -> dict[str, bool]:
     return {name: state == "done" for state, name in _STEP.findall(answer.body.decode())}
 
 
-async def test_merchants_can_be_found_by_a_part_of_their_name(operator: Api, world: World) -> None:
+async def test_merchants_can_be_found_by_part_of_their_name(operator: Api, world: World) -> None:
     await world.add_merchant("Ann & Sons", methods="none")
     visitor = await sign_in_as(operator, role=Role.VIEWER)
     assert "Ann & Sons" in words(await visitor.get("/merchants?name=SONS"))

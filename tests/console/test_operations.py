@@ -169,7 +169,7 @@ def test_forms_never_show_an_entered_secret() -> None:
         assert not (secrets and issubclass(kind, ChangeOperation) and kind.is_destructive)
 
 
-async def test_an_error_is_shown_at_its_field_and_the_entered_values_are_kept(
+async def test_an_error_is_shown_next_to_its_field_and_the_entered_values_are_kept(
     ada: Visitor, stage: Stage, capsys: pytest.CaptureFixture[str]
 ) -> None:
     form = make_form(stage.fields("account.add")) | {
@@ -292,7 +292,7 @@ async def test_an_unknown_operation_is_not_found(operator: Api, path: str) -> No
     assert "no such operation" in words(answer)
 
 
-async def test_merchant_texts_are_escaped(operator: Api) -> None:
+async def test_text_from_merchants_is_escaped(operator: Api) -> None:
     visitor = await sign_in_as(operator)
     script = "<script>alert(1)</script>"
     await operator.world.add_merchant(script)

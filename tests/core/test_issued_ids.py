@@ -1,4 +1,4 @@
-"""Ids, checkout ids and cursors of earlier releases still parse, and sort before new ones.
+"""Ids, checkout ids and cursors from earlier releases are valid, and sort before new ones.
 
 Earlier releases used UUIDv8 with a 10-bit database number after the time, and appended a mark and
 this number to session ids. The samples are from databases 0, 7 and 1023.
@@ -40,7 +40,7 @@ _FEED_CURSORS = [
 
 
 @pytest.mark.parametrize(("text", "value", "unix_ms"), _TIMED)
-def test_an_id_of_an_earlier_release_parses_and_has_its_time(
+def test_an_id_from_an_earlier_release_is_valid_and_contains_its_time(
     text: str, value: str, unix_ms: int
 ) -> None:
     parsed = ids.parse_id(ids.PAYMENT, text)
@@ -49,7 +49,7 @@ def test_an_id_of_an_earlier_release_parses_and_has_its_time(
     assert ids.get_unix_ms(parsed) == unix_ms
 
 
-def test_ids_of_earlier_releases_sort_by_time_and_before_new_ids() -> None:
+def test_ids_from_earlier_releases_sort_by_time_and_before_new_ids() -> None:
     texts, values = [text for text, _, _ in _TIMED], [UUID(value) for _, value, _ in _TIMED]
     assert texts == sorted(texts)
     assert values == sorted(values)
@@ -58,25 +58,25 @@ def test_ids_of_earlier_releases_sort_by_time_and_before_new_ids() -> None:
     assert ids.format_id(ids.PAYMENT, new) > texts[-1]
 
 
-def test_a_new_id_sorts_among_ids_of_earlier_releases_by_its_time() -> None:
+def test_a_new_id_sorts_among_ids_from_earlier_releases_by_its_time() -> None:
     new = IdGenerator(unix_ms=lambda: 1795888444500).new_id()
     assert UUID(_TIMED[3][1]) < new < UUID(_TIMED[4][1])
 
 
 @pytest.mark.parametrize(("text", "value"), _SESSIONS)
-def test_a_session_id_of_an_earlier_release_parses(text: str, value: str) -> None:
+def test_a_session_id_from_an_earlier_release_is_valid(text: str, value: str) -> None:
     parsed = ids.parse_id(ids.SESSION, text)
     assert parsed == UUID(value)
     assert ids.format_id(ids.SESSION, parsed) == text
 
 
 @pytest.mark.parametrize("text", _CHECKOUT_IDS)
-def test_a_checkout_id_of_an_earlier_release_is_valid(text: str) -> None:
+def test_a_checkout_id_from_an_earlier_release_is_valid(text: str) -> None:
     assert ids.is_checkout_id(text)
 
 
 @pytest.mark.parametrize(("text", "number", "event_id"), _FEED_CURSORS)
-def test_a_feed_cursor_of_an_earlier_release_is_parsed_and_formatted_unchanged(
+def test_a_feed_cursor_from_an_earlier_release_is_parsed_and_formatted_unchanged(
     text: str, number: int, event_id: str
 ) -> None:
     position = FeedCursor(number, UUID(event_id))
@@ -84,5 +84,5 @@ def test_a_feed_cursor_of_an_earlier_release_is_parsed_and_formatted_unchanged(
     assert write_feed_cursor(position) == text
 
 
-def test_a_list_cursor_of_an_earlier_release_is_parsed() -> None:
+def test_a_list_cursor_from_an_earlier_release_is_parsed() -> None:
     assert read_id_cursor("AaIjSvJhgACUvMEQ1s4VsQ==") == UUID(_TIMED[1][1])

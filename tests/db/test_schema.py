@@ -25,7 +25,7 @@ ADD_ENTRY = """
     INSERT INTO ledger_entry (fact_id, leg, currency, fact, debit, credit, amount)
     VALUES (:payment_id, 'whole', 'USD', {})
 """
-#: An amount owed to a merchant, and a payout of a part of it.
+#: An amount owed to a merchant, and a payout of part of it.
 ADD_OWED = ADD_ENTRY.replace("leg,", "merchant_id, leg,").replace(
     "'whole'", ":merchant_id, 'whole'"
 )
@@ -75,7 +75,7 @@ _ALL = dict.fromkeys(
 
 @dataclass
 class Scene:
-    """A paid payment with its session, capture, case, event and delivery, under raw SQL."""
+    """Runs raw SQL on a paid payment with its session, capture, case, event and delivery."""
 
     connection: asyncpg.Connection
     payment_id: UUID
@@ -333,7 +333,7 @@ ADD_ENDPOINT_OUTAGE = """
     INSERT INTO endpoint_outage (merchant_id, until, trips, detail)
     VALUES ({}, clock(), {}, 'HTTP 500')
 """
-#: A refund. The columns determine whether it is for the merchant or a case, and valid.
+#: A refund. The columns determine whether it is valid, and whether it is for a case.
 ADD_REFUND = """
     INSERT INTO refund (id, merchant_id, payment_id, capture_id, case_id, amount, amount_text,
         currency, amount_minor, reason, status, failure_reason, step, requested_by, approved_by)
@@ -1020,7 +1020,7 @@ async def test_metadata_is_stored_byte_for_byte(world: World) -> None:
     assert (await world.read(payment)).payment.metadata == metadata
 
 
-async def test_an_event_without_a_callback_url_is_stored_and_its_delivery_skipped(
+async def test_an_event_without_a_callback_url_is_stored_and_its_delivery_is_skipped(
     world: World,
 ) -> None:
     payment = await world.create()

@@ -1,4 +1,4 @@
-"""Disputes as values: reports arrive in any order, and a dispute never regresses."""
+"""The dispute model: reports can arrive in any order, and a dispute never regresses."""
 
 import itertools
 from dataclasses import replace

@@ -253,7 +253,7 @@ def key_of(payment: dict[str, Any]) -> UUID:
 
 
 async def move_clock(database: asyncpg.Connection, seconds: float) -> None:
-    """Set the service's clock to this many seconds after the real time."""
+    """Set the service's clock this many seconds ahead of the real time."""
     await database.execute(
         "CREATE OR REPLACE FUNCTION clock() RETURNS timestamptz LANGUAGE sql STABLE "
         "RETURN date_trunc('milliseconds', statement_timestamp()) "

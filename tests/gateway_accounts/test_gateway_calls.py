@@ -1,4 +1,4 @@
-"""Gateway requests over real connections are recorded: only the request and the result."""
+"""Gateway requests over real connections: only the request and the result are recorded."""
 
 import asyncio
 import socket
@@ -64,7 +64,7 @@ def about(payment: Payment, account_id: int) -> GatewayCall:
 
 
 async def ask(world: World, accounts: GatewayAccounts, payment: Payment, url: str) -> int:
-    """Inquire at a new account with this URL; return the account's id."""
+    """Send an inquiry from a new account with this URL; return the account's id."""
     account_id = await world.add_account(url, api_key=SECRET, signing_secret=SECRET)
     call = about(payment, account_id)
     ref = GatewaySessionRef(
@@ -162,7 +162,7 @@ async def test_card_numbers_are_masked_in_stored_gateway_messages(
     assert error.detail == f"{'-' * padding} card 424242******4242 is ? refused"[:300]
 
 
-async def test_calls_beyond_the_limit_are_dropped_and_the_rest_is_written_in_one_statement(
+async def test_calls_beyond_the_limit_are_dropped_and_the_rest_are_written_in_one_statement(
     world: World,
 ) -> None:
     payment, statements = await world.create(), 0

@@ -318,7 +318,7 @@ async def test_a_wrong_utc_offset_makes_the_gateway_reject_the_deadline(
     account = account_at(url, utc_offset="+08:00")
     page = await create(gateway, account, order)
     assert "Card number" in (await buyer.show(page))[1]
-    wrong_account = account_at(url, utc_offset="-08:00")  # makes the deadline past
+    wrong_account = account_at(url, utc_offset="-08:00")  # moves the deadline into the past
     new_order = replace(order, session_id=uuid4())
     assert isinstance(await gateway.create_session(wrong_account, new_order), SessionRejected)
 
@@ -602,7 +602,7 @@ def test_a_deviating_payment_is_an_uncertain_capture_with_its_response_code(
 
 
 @pytest.mark.parametrize("reference", [None, ""])
-async def test_a_payment_without_a_tran_ref_has_the_prefix_of_its_reference(
+async def test_without_a_tran_ref_the_reference_of_a_payment_contains_only_its_prefix(
     gateway: TwoC2pGateway, order: GatewaySessionRequest, reference: str | None
 ) -> None:
     response = payment_response(order.session_id, tranRef=reference)
@@ -699,7 +699,7 @@ def test_codes_other_than_chargebacks_are_not_disputes(gateway: TwoC2pGateway, c
     assert parse(gateway, payment_response(uuid4(), respCode=code)).dispute is None
 
 
-async def test_a_soft_decline_is_an_attempt_in_a_callback_and_open_in_an_inquiry(
+async def test_a_soft_decline_is_reported_as_attempted_by_callback_and_as_open_by_inquiry(
     gateway: TwoC2pGateway, order: GatewaySessionRequest
 ) -> None:
     response = payment_response(order.session_id, respCode="0004")

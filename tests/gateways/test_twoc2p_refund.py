@@ -71,7 +71,7 @@ def refund_request(**changes: Any) -> GatewayRefundRequest:
 
 
 def make_response(inner: str = "", *, root: str = "PaymentProcessResponse", **fields: str) -> bytes:
-    """Return an encrypted response like the gateway."""
+    """Return an encrypted response, as the gateway does."""
     defaults = {"respCode": "00", "processType": "R", "invoiceNo": INVOICE, "status": "RF"}
     content = "".join(f"<{name}>{text}</{name}>" for name, text in (defaults | fields).items())
     return encrypt(f"<{root}>{content}{inner}</{root}>".encode())
@@ -484,7 +484,7 @@ async def refund_state(
 async def test_a_merchant_unknown_to_the_maintenance_api_is_a_credential_problem(
     http: GatewayHttpClient, url: str
 ) -> None:
-    """For example, if a merchant in Indonesia is configured with the global endpoint."""
+    """This happens, for example, if a merchant in Indonesia uses the global endpoint."""
     response = make_response(respCode="14", respDesc="Invalid merchant ID.", processType="RS")
     async with serve_responses(reply("200 OK", response)) as maintenance_url:
         account = account_at(url, maintenance_url=maintenance_url)

@@ -220,7 +220,7 @@ async def test_hanging_hosts_of_a_merchant_do_not_affect_buyers_of_another_merch
         gateway.hold.set()
 
 
-async def test_the_number_of_requests_that_wait_for_a_picture_is_limited(
+async def test_the_number_of_requests_that_wait_for_an_image_is_limited(
     api: Api, hanging: HangingHost
 ) -> None:
     name = api.world.service.pictures.make_name(f"{hanging.base}/book.png", 1)

@@ -90,7 +90,7 @@ async def wait_for_blocked_statements(connection: asyncpg.Connection, expected: 
 
 
 async def wait_until_read(api: Api) -> bool:
-    """Wait until the service has read all earlier data, with a request in another lane."""
+    """Wait until the service has read all earlier data, by sending a request in another lane."""
     async with Wire(api.base) as wire:
         await wire.send(_HEALTH)
         return await wire.answer() is not None

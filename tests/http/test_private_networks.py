@@ -1,4 +1,4 @@
-"""Webhooks to private networks and ports that the operator allows, but never to metadata."""
+"""Webhooks can reach private networks and ports that the operator allows, but never metadata."""
 
 from typing import Any
 from uuid import uuid4
@@ -249,7 +249,7 @@ async def test_no_connection_is_made_to_a_name_that_leaves_its_listed_network(
 
 
 @pytest.mark.parametrize("host", ["127.0.0.1", "localhost", "[::1]"])
-async def test_a_picture_is_never_fetched_from_a_network_listed_for_webhooks(
+async def test_an_image_is_never_fetched_from_a_network_listed_for_webhooks(
     settings: Settings, gateway: FakeGateway, trap: Any, host: str
 ) -> None:
     """Merchants enter image URLs. The operator has allowed the network only for webhooks."""

@@ -14,7 +14,7 @@ _ORIGINS = ("", "https://shop.example.com", "HTTPS://SHOP.example.com:443", "htt
 @pytest.mark.parametrize(
     "merchant_url", ["https://shop.example.com/paid", "HTTPS://Shop.Example.com/paid"]
 )
-async def test_a_return_url_must_have_an_origin_of_the_merchant(
+async def test_a_return_url_must_have_one_of_the_merchants_origins(
     api: Api, merchant_url: str
 ) -> None:
     await api.world.rows(  # as an older version may have stored it

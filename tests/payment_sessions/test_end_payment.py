@@ -132,7 +132,7 @@ async def test_a_payment_on_a_halted_chain_can_be_ended(
 async def test_ending_is_refused_if_the_chain_is_watched(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
-    """Even if the watcher has come back between the proposal and the approval."""
+    """The watcher may also have come back between the proposal and the approval."""
     payment, _ = stranded
     waiting = await propose(world, payment)
     await chain_watch_store.mark_watched(world.database, "native", 0, 60)
@@ -292,7 +292,7 @@ async def test_a_later_transfer_is_refunded_if_the_merchant_refunds_automaticall
     assert refund["case_id"] == case["id"]
 
 
-async def test_the_session_is_inquired_until_the_chain_is_read_again(
+async def test_the_session_is_queried_until_the_chain_is_read_again(
     world: World, stranded: tuple[Payment, Session]
 ) -> None:
     payment, session = stranded

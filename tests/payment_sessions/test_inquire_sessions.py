@@ -55,7 +55,7 @@ async def crash_in_selection(world: World) -> tuple[Payment, UUID]:
     return payment, row["id"]
 
 
-async def test_an_open_session_is_inquired_at_growing_intervals(world: World) -> None:
+async def test_an_open_session_is_queried_at_growing_intervals(world: World) -> None:
     session = (await world.select(await world.create(expires_in_s=86_400))).session
     assert await inquire_all(world) == 0
     assert await wait_s(world, session.id) == pytest.approx(30, abs=2)
@@ -71,7 +71,7 @@ async def test_an_open_session_is_inquired_at_growing_intervals(world: World) ->
     assert OPEN_INQUIRY_DELAYS_S == (120, 600, 3600)
 
 
-async def test_a_closing_session_is_inquired_immediately_and_closed_at_the_gateway(
+async def test_a_closing_session_is_queried_immediately_and_closed_at_the_gateway(
     world: World,
 ) -> None:
     payment = await world.create(expires_in_s=86_400)
@@ -151,7 +151,7 @@ async def test_a_timeout_is_logged_with_its_account(world: World) -> None:
     ]
 
 
-async def test_an_ended_session_is_never_inquired(world: World) -> None:
+async def test_an_ended_session_is_never_queried(world: World) -> None:
     payment = await world.create()
     session = (await world.select(payment)).session
     await world.report(payment, session.id, captured(159000))

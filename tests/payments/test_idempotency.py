@@ -37,7 +37,7 @@ async def test_a_key_can_be_reused_for_any_request_after_a_day(world: World) -> 
     assert await world.create(key=key, request_hash=b"another request") == second
 
 
-async def test_an_expired_key_is_not_found_even_if_it_is_not_pruned(world: World) -> None:
+async def test_an_expired_key_is_not_found_even_before_it_is_pruned(world: World) -> None:
     key, database = uuid4(), world.database
     await world.create(key=key, **SAME)
     assert (
@@ -51,7 +51,7 @@ async def test_an_expired_key_is_not_found_even_if_it_is_not_pruned(world: World
     )
 
 
-async def test_a_key_with_another_request_is_a_conflict(world: World) -> None:
+async def test_reusing_a_key_for_another_request_is_a_conflict(world: World) -> None:
     key = uuid4()
     await world.create(key=key, **SAME)
     with pytest.raises(RefusedError) as error:
@@ -68,7 +68,7 @@ async def test_a_replay_returns_the_payment_as_it_was_created(world: World) -> N
     assert await world.create(key=key, **SAME) == first
 
 
-async def test_the_same_key_can_be_used_for_a_create_and_a_cancellation(world: World) -> None:
+async def test_the_same_key_can_be_used_for_a_creation_and_a_cancellation(world: World) -> None:
     key = uuid4()
     payment = await world.create(key=key, **SAME)
     assert await _cancel(world, payment, key)

@@ -41,7 +41,7 @@ async def proxy(database_url: str) -> AsyncIterator[CountingProxy]:
 
 @pytest.fixture
 def settings(settings: Settings, proxy: CountingProxy, monkeypatch: pytest.MonkeyPatch) -> Settings:
-    # On a busy machine ten creates take so long that the periodic writers would be counted too.
+    # On a busy machine, ten creations take so long that the periodic writers would be counted too.
     monkeypatch.setattr(call_log, "_WRITE_INTERVAL_S", 3600.0)
     monkeypatch.setattr(call_log, "_KEY_USES_WRITE_INTERVAL_S", 3600.0)
     return settings.model_copy(
@@ -63,13 +63,13 @@ async def _count_round_trips(api: Api, proxy: CountingProxy) -> int:
     return proxy.write_count - writes_before
 
 
-async def test_a_create_needs_a_single_round_trip_without_fraud_rules(
+async def test_a_creation_needs_a_single_round_trip_without_fraud_rules(
     api: Api, proxy: CountingProxy
 ) -> None:
     assert await _count_round_trips(api, proxy) == _CREATES
 
 
-async def test_a_create_needs_a_single_round_trip_if_list_rules_allow_it(
+async def test_a_creation_needs_a_single_round_trip_if_list_rules_allow_it(
     api: Api, proxy: CountingProxy
 ) -> None:
     other_merchant = await api.world.add_merchant()
@@ -90,7 +90,7 @@ async def test_a_create_needs_a_single_round_trip_if_list_rules_allow_it(
     assert await _count_round_trips(api, proxy) == _CREATES
 
 
-async def test_a_create_needs_five_round_trips_with_a_payer_velocity_rule(
+async def test_a_creation_needs_five_round_trips_with_a_payer_velocity_rule(
     api: Api, proxy: CountingProxy
 ) -> None:
     """This shows that round trips are counted: BEGIN, lock, count, create, COMMIT."""

@@ -114,7 +114,7 @@ async def test_a_buyer_receives_the_link(api: Api, server: SmtpServer, role: Mem
 
 
 @pytest.mark.parametrize("locale", LOCALES)
-async def test_the_mail_is_in_the_language_chosen_by_the_member(
+async def test_the_email_is_in_the_language_that_the_member_chooses(
     api: Api, server: SmtpServer, locale: str
 ) -> None:
     person = await invited_member(api, server)
@@ -128,7 +128,7 @@ async def test_the_mail_is_in_the_language_chosen_by_the_member(
     assert not re.search(r"^Amount: 1", text, re.MULTILINE)
 
 
-async def test_the_mail_of_a_test_link_is_marked_as_a_test(api: Api, server: SmtpServer) -> None:
+async def test_the_email_for_a_test_link_is_marked_as_a_test(api: Api, server: SmtpServer) -> None:
     person = await invited_member(api, server, MemberRole.DEVELOPER)
     await switch_to_test(api, person)
     path = await create_link(person)
@@ -149,7 +149,7 @@ async def test_the_mail_of_a_test_link_is_marked_as_a_test(api: Api, server: Smt
         (BUYER, "", "Choose a language"),
     ],
 )
-async def test_an_invalid_form_is_explained_and_sends_no_mail(
+async def test_an_invalid_form_is_explained_and_sends_no_email(
     api: Api, server: SmtpServer, email: str, language: str, text: str
 ) -> None:
     person = await invited_member(api, server)
@@ -169,12 +169,12 @@ async def test_a_closed_link_is_not_mailed(api: Api, server: SmtpServer) -> None
     assert "Send by email" not in words(await person.get(path))
     assert (await mail_link(person, path)).status == 409
     assert await count_mails(api) == 1
-    await send_mails(api)  # the mail that was stored before the link was deactivated
+    await send_mails(api)  # the email that was stored before the link was deactivated
     assert server.received == []
     assert await count_mails(api) == 0
 
 
-async def test_the_mails_of_a_merchant_are_rate_limited(api: Api, server: SmtpServer) -> None:
+async def test_a_merchants_emails_are_rate_limited(api: Api, server: SmtpServer) -> None:
     person = await invited_member(api, server)
     path = await create_link(person)
     token = await person.token()
@@ -189,7 +189,7 @@ async def test_the_mails_of_a_merchant_are_rate_limited(api: Api, server: SmtpSe
     assert len(await audit_entries(api)) == BURST
 
 
-async def test_a_resubmitted_form_sends_mail_only_if_the_address_changed(
+async def test_a_resubmitted_form_sends_an_email_only_if_the_address_changed(
     api: Api, server: SmtpServer
 ) -> None:
     person = await invited_member(api, server)
@@ -203,7 +203,7 @@ async def test_a_resubmitted_form_sends_mail_only_if_the_address_changed(
     assert f'name="key" value="{key}"' not in (await person.get(path)).body.decode()
 
 
-async def test_sending_mail_needs_the_right_and_a_valid_form_token(
+async def test_sending_email_needs_the_right_and_a_valid_form_token(
     api: Api, server: SmtpServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     person = await invited_member(api, server)
@@ -219,7 +219,7 @@ async def test_sending_mail_needs_the_right_and_a_valid_form_token(
     assert await count_mails(api) == 0
 
 
-async def test_a_link_of_another_side_is_not_mailed(api: Api, server: SmtpServer) -> None:
+async def test_a_link_of_the_other_side_is_not_mailed(api: Api, server: SmtpServer) -> None:
     person = await invited_member(api, server, MemberRole.DEVELOPER)
     path = await create_link(person)
     await switch_to_test(api, person)

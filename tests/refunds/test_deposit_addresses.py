@@ -1,4 +1,4 @@
-"""The buyer enters the address for the refund of a deposit with a link, which can be mailed."""
+"""The buyer opens a link, which can be mailed, to enter the address for a deposit's refund."""
 
 import re
 from collections.abc import AsyncIterator, Iterator

@@ -25,7 +25,7 @@ from tests.support.world import Api
 pytestmark = pytest.mark.full
 
 _PAGE = Path(__file__).parents[2] / "docs/integrate/grader.md"
-_REWRITE = "REWRITE_GRADER_REPORTS"  # if it is set, the test rewrites the reports of the page
+_REWRITE = "REWRITE_GRADER_REPORTS"  # if it is set, the test rewrites the reports on the page
 Outcomes = list[dict[str, Any]]
 _BROKEN_SECRET = "whsec_" + base64.b64encode(KEY).decode()
 
@@ -135,7 +135,7 @@ async def test_each_payment_fault_fails_exactly_one_check_and_a_good_shop_passes
     )
 
 
-async def test_the_reports_of_the_page_match_the_demo_shop_and_a_broken_shop(
+async def test_the_reports_on_the_page_match_the_demo_shop_and_a_broken_shop(
     api: Api,
 ) -> None:
     side, broken_side = await new_side(api), await new_side(api)

@@ -1,7 +1,7 @@
 """Make a call to each of several servers with scripted responses; print each result.
 
-Standard input, as JSON: the URL, the timeout and the kind of call for each server.
-With an argument: the URL of a server from which the asynchronous client reads a payment.
+Standard input contains, as JSON, the URL, the timeout and the kind of call for each server. If
+there is an argument, it is the URL of a server from which the asynchronous client reads a payment.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""deploy/cells/haproxy.cfg in Debian's HAProxy, in front of the tests' installations."""
+"""Debian's HAProxy with deploy/cells/haproxy.cfg, in front of the tests' installations."""
 
 import asyncio
 import re

@@ -50,7 +50,7 @@ export async function pay(checkoutUrl: string): Promise<CheckoutResult | null> {
   const widget = sdk.widget({ createCheckout: async ({ amount }) => ({ checkoutUrl: amount }) });
   await widget.setAmount({ amount: "1.00", currency: "USD" });
   widget.on("resize", ({ height }) => height.toFixed());
-  // @ts-expect-error an amount is a text
+  // @ts-expect-error an amount is a string
   await widget.setAmount({ amount: 1, currency: "USD" });
   try {
     return await sdk.openPopup({ checkoutUrl });

@@ -128,7 +128,7 @@ async def test_a_retry_is_not_offered_after_an_amount_mismatch(checkout: HostedC
     assert (await link.get_attribute("href") or "").startswith(f"{_RETURN}&payment_id=")
 
 
-async def test_a_return_url_of_a_removed_origin_is_not_linked(checkout: HostedCheckout) -> None:
+async def test_a_return_url_from_a_removed_origin_is_not_linked(checkout: HostedCheckout) -> None:
     payment = await _create(checkout.world)
     await _bring_to(checkout.world, payment, "FAILED")
     profile = SetMerchantProfile(

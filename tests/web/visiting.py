@@ -77,7 +77,7 @@ def address(gallery: Gallery, visit: Visit, lang: str = "") -> str:
 
 
 async def _navigate(page: Page, url: str, visit: Visit) -> None:
-    """Repeat a request until the response has the expected status, because of a rate limit."""
+    """Repeat a rate-limited request until the response has the expected status."""
     answer: Response | None = None
     async with asyncio.timeout(PATIENCE_S):
         while answer is None or answer.status != visit.status:

@@ -182,7 +182,7 @@ class FailedAddress:
 async def list_failed(
     database: Executor, addresses: Sequence[UnsweptAddress]
 ) -> list[FailedAddress]:
-    """Return the addresses whose sweeps have failed too often, and which need an operator."""
+    """Return the addresses whose sweeps have failed so often that an operator must handle them."""
     failed = [address for address in addresses if address.failures >= FAILURES_MAX]
     if not failed:
         return []

@@ -27,7 +27,7 @@ class UnsweptAddress:
     failures: int  # our failed sweeps since the oldest deposit or the last requested sweep
     failed_at: datetime | None
     minimum: Decimal  # in tokens; less is dust
-    value_max: Decimal  # in tokens; a sweep is due at this total; 0 means no maximum
+    value_max: Decimal  # in tokens; a sweep is due at this total; 0 disables this condition
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

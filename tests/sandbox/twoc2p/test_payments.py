@@ -79,7 +79,7 @@ async def test_an_unauthenticated_request_gets_an_unsigned_error(shop: Shop) -> 
         assert json.loads(response)["respCode"] == code
 
 
-async def test_the_page_works_without_scripts_and_escapes_texts(shop: Shop) -> None:
+async def test_the_page_works_without_scripts_and_escapes_text(shop: Shop) -> None:
     _, token = await shop.token(description="A &lt;b&gt; &amp; c")
     status, page = await shop.show(token["webPaymentUrl"])
     assert status == 200
