@@ -29,7 +29,7 @@ _SUFFIXES = frozenset({".py", ".md", ".html"})
 _DIRECTIVE = re.compile(r"#\s*(noqa|pyright:|type:|!)")
 _MARKDOWN_CODE = re.compile(r"```.*?```|`[^`]*`|\]\([^)]*\)", re.DOTALL)
 _HTML_MARKUP = re.compile(r"<(script|style)\b.*?</\1>|{[{%#].*?[}%#]}|<[^>]*>", re.DOTALL)
-#: Variables must not be named with a bare participle; data has nouns as names.
+#: A bare participle must not be the name of a variable; data is named with nouns.
 _PARTICIPLE = re.compile(
     "asked|chosen|claimed|counted|done|drawn|found|given|heard|held|joined|kept|known|listed|made|"
     "meant|named|noted|opened|owed|paid_out|read_back|said|seen|sent|served|shown|sold|taken|told|"

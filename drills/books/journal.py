@@ -1,7 +1,7 @@
 """A merchant's journal of its event feed.
 
-A line contains a page's events and the next `after`, so a killed reader has stored either both or
-neither. An incomplete line is ignored.
+Each line contains a page's events and the next `after`, so a reader that is killed has stored
+either both or neither. An incomplete line is ignored.
 """
 
 import json

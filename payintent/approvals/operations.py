@@ -1,4 +1,4 @@
-"""Operations that approve or reject proposals and refunds as a second operator."""
+"""Operations with which a second operator approves or rejects proposals and refunds."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime

@@ -103,7 +103,7 @@ class ChainSection:
 
     @property
     def runbook(self) -> str | None:
-        """The runbook section for the chain's current problem, as HTML; None if it is healthy."""
+        """The runbook section for the chain's current problem, as HTML; None if there is none."""
         if self.cursor is None:
             return None
         if self.cursor.halted is not None:

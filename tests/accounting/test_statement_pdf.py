@@ -1,4 +1,4 @@
-"""The pages of PDF statements: their texts and positions."""
+"""The pages of PDF statements: the printed strings and their positions."""
 
 import io
 from dataclasses import replace
@@ -49,7 +49,7 @@ LINE = StatementLineView(
     tax="0.00",
     net="1543.89",
 )
-# a text and its start position, in points from the bottom left corner
+# a string and its start position, in points from the bottom left corner
 PlacedText = tuple[str, float, float]
 
 

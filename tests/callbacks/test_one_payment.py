@@ -57,7 +57,7 @@ async def test_a_different_amount_fails_the_payment_and_opens_a_case(world: Worl
     assert await world.cases(payment) == ["AMOUNT_MISMATCH"]
 
 
-async def test_a_method_change_closes_the_old_session_and_its_capture_opens_a_case(
+async def test_a_method_change_closes_the_old_session_and_a_late_capture_opens_a_case(
     world: World,
 ) -> None:
     payment = await world.create()
@@ -81,7 +81,7 @@ async def test_a_method_change_is_refused_if_the_current_method_has_a_capture(wo
     assert await world.status(payment) == "PAID"
 
 
-async def test_the_method_cannot_be_changed_during_authorization(world: World) -> None:
+async def test_the_method_cannot_be_changed_during_authorisation(world: World) -> None:
     payment = await world.create()
     await world.select(payment, world.card)
     world.gateway.answer_inquire = SessionReport(state=GatewaySessionState.AUTHORISING)

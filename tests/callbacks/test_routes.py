@@ -1,4 +1,4 @@
-"""Gateway callbacks over HTTP are verified with one account and stored once."""
+"""Gateway callbacks over HTTP are verified with the secret of one account, and stored once."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""On-chain cases are opened by final receipts, listed, shown, and closed once by a person."""
+"""Final receipts open on-chain cases, which a person can list, view, and close once."""
 
 from collections.abc import AsyncIterator
 from typing import Any
@@ -115,7 +115,7 @@ async def test_a_case_is_closed_once_and_nothing_else_changes(
     assert (lines[0]["who"], lines[0]["why"], len(lines)) == ("Grace", "ticket 9", 2)
 
 
-async def test_an_operator_sees_sessions_receipts_and_cases_of_a_payment(
+async def test_an_operator_sees_the_sessions_receipts_and_cases_of_a_payment(
     operator: Api, world: World, paid: tuple[Payment, Session]
 ) -> None:
     payment, session = paid

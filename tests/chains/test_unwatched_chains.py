@@ -27,7 +27,7 @@ async def service(settings: Settings, gateway: FakeGateway) -> AsyncIterator[Ser
 
 @pytest.fixture
 async def methods(api: Api) -> dict[str, int]:
-    """Offer the tokens of a chain that was just watched."""
+    """Offer the tokens of a chain whose watcher has just reported."""
     offered = await offer_tokens(api.world)
     await _mark_watched(api)
     return offered
@@ -72,7 +72,7 @@ async def _is_offered(api: Api, methods: dict[str, int]) -> bool:
     return bool(offered)
 
 
-async def test_a_chain_is_offered_until_its_watcher_has_not_reported_for_too_long(
+async def test_a_chain_is_not_offered_if_its_watcher_has_not_reported_for_too_long(
     api: Api, methods: dict[str, int]
 ) -> None:
     assert await _is_offered(api, methods)
@@ -131,7 +131,7 @@ async def test_the_catalogs_update_time_changes_only_with_its_content(
     del methods
     watched = await _catalog(api)
     await _mark_watched(api)
-    assert await _catalog(api) == watched, "the catalog has changed without a change of its content"
+    assert await _catalog(api) == watched, "the catalog has changed, but its content has not"
     await api.world.move_clock(WATCHED_S + 60)
     unwatched = await _catalog(api)
     assert unwatched["updated_at"] > watched["updated_at"]

@@ -1,4 +1,4 @@
-"""Output at a terminal and in a pipe."""
+"""Output to a terminal and to a pipe."""
 
 import asyncio
 import base64
@@ -84,7 +84,7 @@ def test_every_table_fits_the_terminal_without_splitting_words(shop: Terminal) -
             assert short <= set(result.out.split()), (words, columns)
 
 
-def test_a_pipe_receives_complete_values_and_json_all_fields(shop: Terminal) -> None:
+def test_a_pipe_receives_complete_values_and_json_contains_all_fields(shop: Terminal) -> None:
     assert _LONG in shop.run("merchant", "list").out
     for words in _LISTS:
         records = shop.run(*words, "--json").json

@@ -219,7 +219,7 @@ async def test_a_command_waits_for_the_database_and_then_reports_the_error(
     )
 
 
-async def test_every_invalid_setting_is_reported_in_its_own_line(settings: Settings) -> None:
+async def test_every_invalid_setting_is_reported_on_its_own_line(settings: Settings) -> None:
     wrong = {"PAYINTENT_WEBHOOK_TIMEOUT_S": "-3", "PAYINTENT_LOG_LEVEL": "loud"}
     async with _start_process(settings, "worker", **wrong) as ended:
         status, lines = await ended.end()

@@ -18,7 +18,7 @@ TIMEOUT_S = 300  # a compiler on a busy machine
 
 
 def run(*words: str, folder: Path, timeout_s: int = TIMEOUT_S) -> str:
-    """Run a program to its end. If it fails, its output is the assertion."""
+    """Run a program to its end. If it fails, its output is the assertion message."""
     ended = subprocess.run(
         words, cwd=folder, env=environment(), capture_output=True, text=True, timeout=timeout_s,
         check=False,

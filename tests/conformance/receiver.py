@@ -18,7 +18,7 @@ from tests.support.timeouts import PATIENCE_S
 
 
 class Receiver:
-    """Listens at `url`. It responds with 503 until `serve`, so that gateways retry."""
+    """Listens at `url`. It responds with 503 until `serve` is called, so that gateways retry."""
 
     def __init__(self) -> None:
         self.url = ""

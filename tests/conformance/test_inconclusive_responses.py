@@ -32,7 +32,7 @@ pytestmark = [pytest.mark.asyncio(loop_scope="module"), pytest.mark.full]
 Outcome = SessionCreated | SessionRejected | SessionReport | RefundReport | OutcomeUnknown
 
 every_call = pytest.mark.parametrize("call", list(Call))
-TRIES_MAX = 12  # a try for each request of an operation, and some more for slow machines
+TRIES_MAX = 12  # one for each request of an operation, and some more for slow machines
 REFUNDING = frozenset({Call.REFUND, Call.INQUIRE_REFUND})
 
 
@@ -78,7 +78,7 @@ class PreparedCall:
         return await self.harness.gateway.inquire_refund(self.harness.account, self.refund)
 
     async def check_not_refunded(self) -> None:
-        """Check that nothing was refunded: a check before the refund request does not refund."""
+        """Check that nothing was refunded, because the fault preceded the refund request."""
         assert self.call is Call.REFUND
         assert await self.harness.get_refunded_minor(self.money.capture) == 0
 

@@ -1,9 +1,9 @@
 """The cost of hostile callbacks with a valid signature is proportional to their length.
 
 A signature protects the parser from strangers, but not from a gateway's mistakes or from a stolen
-secret. The cost is counted in executed lines of Python, including libraries: twice the bytes may
-execute at most twice the lines. C code has no lines; `tests/test_linear_patterns.py` checks that
-regular expressions are linear.
+secret. The cost is counted in executed lines of Python, including libraries: twice as many
+bytes may execute at most twice as many lines. C code has no lines;
+`tests/test_linear_patterns.py` checks that regular expressions are linear.
 """
 
 import re
@@ -61,7 +61,7 @@ async def test_the_cost_of_inflated_genuine_callbacks_is_linear(
 
 
 async def test_a_parser_that_restarts_at_every_byte_is_detected(harness: Harness) -> None:
-    """The count detects a loop behind the signature over the remaining bytes."""
+    """The count detects a loop over the remaining bytes at each byte."""
 
     def parse(account: GatewayAccount, request: CallbackRequest) -> VerifiedCallback:
         for start in range(len(request.body)):
@@ -74,7 +74,7 @@ async def test_a_parser_that_restarts_at_every_byte_is_detected(harness: Harness
 
 
 def _inflate(facts: bytes) -> Iterator[tuple[str, Make]]:
-    """Return genuine bodies with an extremely long text."""
+    """Return genuine bodies with an extremely long string."""
     words = list(_WORD.finditer(facts))
     for number, word in enumerate(words[:: len(words) // _WORDS_MAX + 1]):
         part = _PARTS[number % len(_PARTS)]

@@ -98,7 +98,7 @@ async def test_the_queue_starts_with_the_oldest_approval(
     assert text.index(" 4 h ") < text.index(" 3 h ")
 
 
-async def test_a_queue_longer_than_its_page_shows_the_oldest_approvals(
+async def test_a_queue_longer_than_a_page_shows_the_oldest_approvals(
     operator: Api, ada: Visitor, alan: Visitor
 ) -> None:
     page = await propose(ada)

@@ -1,4 +1,4 @@
-"""The audit log in the console: filters, pages, and an export without formulas."""
+"""The audit log in the console: filters, pages, and exports in which formulas are escaped."""
 
 import csv
 import html

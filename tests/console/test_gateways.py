@@ -31,7 +31,7 @@ async def _submit_change(visitor: Visitor, path: str, **fields: str) -> None:
         assert answer.status == 200, words(answer)
 
 
-async def test_outside_the_sandbox_a_sandbox_gateway_is_listed_only_with_accounts(
+async def test_outside_the_sandbox_a_sandbox_gateway_is_listed_only_if_it_has_accounts(
     production: Service, world: World
 ) -> None:
     http = GatewayHttpClient(timeout_s=5, response_bytes_max=1_024)

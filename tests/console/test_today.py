@@ -41,7 +41,7 @@ _HREF = re.compile(r'href="([^"#]+)[^"]*"')
 
 
 async def count(world: World) -> None:
-    """Count outcomes like a worker, when the events are old enough."""
+    """Count outcomes as a worker does, once the events are old enough."""
     await world.move_clock(10)
     while await hourly_figures.count_outcomes(world.database):
         pass
@@ -87,7 +87,7 @@ async def test_every_figure_links_to_a_list(operator: Api, world: World) -> None
 async def test_every_figure_matches_the_number_of_rows_in_its_list(
     operator: Api, world: World
 ) -> None:
-    """Events before the period are not counted: some are 40 days older."""
+    """Events before the period, such as those 40 days earlier, are not counted."""
     for days, times in ((0, 1), (40, 2)):
         await world.move_clock(days * 86_400)
         for _ in range(times):

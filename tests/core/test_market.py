@@ -42,7 +42,7 @@ def test_only_usd_payments_accept_pegged_tokens() -> None:
         assert list_accepted_currencies(code, pegged=False) == (code,)
 
 
-def test_every_currency_is_payable_in_some_country_and_tokens_everywhere() -> None:
+def test_every_currency_is_payable_in_some_country_and_every_token_in_all_countries() -> None:
     for code in CURRENCIES:
         assert any(is_payable_in(country, code, pegged=False) for country in COUNTRIES)
     for country in COUNTRIES:

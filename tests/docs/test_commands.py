@@ -155,7 +155,7 @@ def _name(words: list[str]) -> str:
     return ".".join(words[: 1 if words[0] in _SINGLE_WORDS else 2])
 
 
-def test_the_ledger_page_uses_documented_commands_and_their_file() -> None:
+def test_the_ledger_page_uses_commands_and_a_file_from_the_commands_page() -> None:
     ledger_page = page("docs/operate/ledger.md")
     lines = [line for block in blocks(ledger_page, "sh") for line in block.splitlines()]
     lines += [span for span in spans(ledger_page) if span.startswith("payintent ")]
@@ -163,7 +163,7 @@ def test_the_ledger_page_uses_documented_commands_and_their_file() -> None:
     assert blocks(ledger_page, "csv") == [_PAYOUTS]
 
 
-def test_every_example_runs_in_order_and_performs_the_operation_of_its_name(
+def test_the_examples_run_in_order_and_perform_the_operations_that_they_name(
     terminal: Terminal, performed: list[str], settings: Settings, node_url: str
 ) -> None:
     people = _People(terminal)

@@ -19,7 +19,7 @@ def _schema() -> dict[str, list[str]]:
 
 
 def _read_classification() -> dict[str, tuple[list[str], list[str]]]:
-    """Return each table's personal and impersonal columns on the page."""
+    """Return the columns of each table that the page lists as personal and as not personal."""
     return {
         cells[0].strip("`"): (spans(cells[1]), spans(cells[2]))
         for cells in rows(section(_PAGE, "## Every column"))

@@ -96,7 +96,7 @@ def test_the_outage_is_the_longest_time_without_an_accepted_create() -> None:
     assert outage_s(_every_second("ok", 0, 10) + _every_second("503", 10, 31), 9.5) > 20
 
 
-def test_responses_are_fast_again_once_every_later_five_seconds_are_fast() -> None:
+def test_responses_are_fast_again_once_every_later_period_of_five_seconds_is_fast() -> None:
     bad = _every_second("503", 10, 17)
     calls = _every_second("ok", 0, 10) + bad + _every_second("ok", 17, 40)
     assert settled_s(calls, 10.0) == 7.0

@@ -1,4 +1,4 @@
-"""The response of each interface if a handler fails: its status, retry delay and text."""
+"""The response of each interface if a handler fails: its status, retry delay and message."""
 
 from collections.abc import Awaitable, Callable
 

@@ -42,7 +42,7 @@ async def test_merchant_routes_return_401_without_a_valid_key(api: Api) -> None:
         "checksum": {"Authorization": f"Bearer {key[:-1]}{last}"},
         "mistyped": {"Authorization": f"Bearer {key[:20]}{replacement}{key[21:]}"},
         "test key": {"Authorization": f"Bearer {key.replace('sk_live_', 'sk_test_')}"},
-        "test key of good form": {
+        "well-formed test key": {
             "Authorization": f"Bearer {api_key.make_api_key('sk_test', 'A' * 8, 'A' * 43).text}"
         },
         "lower case": {"Authorization": f"Bearer {key.lower()}"},

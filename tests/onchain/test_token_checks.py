@@ -220,7 +220,7 @@ async def test_doctor_checks_deposit_factories(ethereum: ChainWorld) -> None:
 
 
 @pytest.mark.parametrize(("range_max", "is_ok"), [(None, True), (3, True), (2, False)])
-async def test_doctor_reports_an_endpoint_with_ranges_shorter_than_a_poll(
+async def test_doctor_reports_an_endpoint_whose_search_range_is_shorter_than_a_poll(
     ethereum: ChainWorld, ethereum_url: str, range_max: int | None, is_ok: bool
 ) -> None:
     await ethereum.mine(5)

@@ -140,7 +140,7 @@ def uuid_of(session: Session) -> bytes:
     return bytes.fromhex((session.reference or "")[2:])
 
 
-async def test_the_receipt_of_a_posted_foreign_transaction_is_not_fetched(pair: Pair) -> None:
+async def test_the_receipt_of_an_unrelated_posted_transaction_is_not_fetched(pair: Pair) -> None:
     ground, *nodes = pair
     _, session = await ground.bill("USDT")
     stranger = {"to": ground.payer, "value": "0x1", "data": "0x"}

@@ -1,4 +1,4 @@
-"""The contract is valid, and agrees with the code about routes, codes and values."""
+"""The contract is valid, and agrees with the code on routes, codes and values."""
 
 import re
 from collections.abc import Iterator

@@ -101,7 +101,7 @@ async def test_a_step_expires_part_of_a_backlog_and_reports_that_more_remains(
     assert row["count"] == 40
 
 
-async def test_a_failed_transaction_does_not_undo_the_other_expiries_of_a_backlog(
+async def test_a_failed_transaction_does_not_undo_the_other_expiries_in_a_backlog(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     payments = [await world.create() for _ in range(6)]
@@ -377,7 +377,7 @@ async def stay_undecided_for_a_day(world: World, payment: Payment) -> UUID:
     assert await world.status(payment) == "PROCESSING"
     await world.move_clock(60 + DAY_S + 60)
     await sweep(world)
-    # The gateway is inquired again before the payment expires.
+    # The gateway is queried again before the payment expires.
     assert await world.status(payment) == "PROCESSING"
     await inquire_all(world)
     return session_id
@@ -478,7 +478,7 @@ async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world:
     assert await world.status(payment) == "EXPIRED"
 
 
-async def test_a_gateway_that_was_not_inquired_does_not_count_as_unresponsive(world: World) -> None:
+async def test_a_gateway_that_was_not_queried_does_not_count_as_unresponsive(world: World) -> None:
     payment = await create_elapsed_processing(world)
     await sweep(world)
     await world.move_clock(TTL_S + 24 * 3600)  # the janitor was down, so there was no inquiry

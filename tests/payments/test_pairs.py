@@ -171,7 +171,7 @@ class Pair:
         else:
             await sessions.request_inquiry(self.world.database, session_id)
             await inquire_all(self.world)
-            # An ended session is not inquired, but chains report transfers at any time.
+            # An ended session is not queried, but chains report transfers at any time.
             payment_id = (await self.world.session(session_id))["payment_id"]
             async with self.world.database.transaction() as tx:
                 await settle_session(tx, payment_id, session_id, report)
@@ -443,7 +443,7 @@ async def test_captures_after_the_expiry_are_refunded(stage: Stage, first: str) 
 
 @FROM
 async def test_captures_after_the_cancellation_are_refunded(stage: Stage, first: str) -> None:
-    """Both selections crashed before the gateway response, so the payment was still PENDING."""
+    """Both selections crashed before the gateway responded, so the payment was still PENDING."""
     for pair in stage.pairs(first):
         payment = await pair.create_payment()
         for side in (pair.first, pair.second):
@@ -472,7 +472,7 @@ async def _crash_in_selection(pair: Pair, payment: Payment, side: Side) -> None:
 
 
 @FROM
-async def test_reports_without_a_capture_of_the_abandoned_gateway_have_no_effect(
+async def test_reports_without_a_capture_from_the_abandoned_gateway_have_no_effect(
     stage: Stage, first: str
 ) -> None:
     for pair in stage.pairs(first):

@@ -1,4 +1,4 @@
-"""The switch between the live and the test side, whose data is isolated."""
+"""The switch between the live and the test side, which do not share data."""
 
 import asyncio
 from collections.abc import AsyncIterator

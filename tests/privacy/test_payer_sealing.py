@@ -1,4 +1,4 @@
-"""Payer data is encrypted at rest. Every reader decrypts it, and no table has it as plain text."""
+"""Payer data is encrypted at rest: every reader decrypts it, and no table contains plain text."""
 
 import asyncio
 import base64
@@ -251,7 +251,9 @@ async def sealed_payments(world: World) -> int:
     return row["n"]
 
 
-async def test_with_sealing_disabled_again_sealed_and_plain_rows_are_readable(world: World) -> None:
+async def test_sealed_and_plain_rows_are_readable_after_sealing_is_disabled_again(
+    world: World,
+) -> None:
     sealed = await buy(world)
     async with process(world, is_on=False) as off:
         await check_readers(off, sealed)

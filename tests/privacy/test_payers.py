@@ -43,7 +43,7 @@ async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
     assert [item["id"] for item in (*page, *rest)] == [item["id"] for item in exported]
 
 
-async def test_an_export_excludes_the_same_payer_uid_of_another_merchant(
+async def test_an_export_excludes_payments_with_the_same_payer_uid_at_another_merchant(
     world: World,
 ) -> None:
     await create_paid_payment(world, payer_uid="buyer-7")

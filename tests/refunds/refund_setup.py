@@ -34,7 +34,7 @@ async def create_paid_payment(world: World, **changes: Any) -> Payment:
 async def request_refund(
     world: World, payment: Payment, amount: object = None, key: UUID | None = None, **more: Any
 ) -> Refund:
-    """Request a refund as the merchant; without an amount, of the whole remainder."""
+    """Request a refund as the merchant; without an amount, refund the whole remainder."""
     request = CreateRefundRequest(
         merchant_id=payment.merchant_id,
         payment_id=payment.id,

@@ -36,7 +36,7 @@ from tests.support.world import World
 
 
 def make_report(payment: Payment, amount_minor: int = 50000, **changes: Any) -> OutsideRefund:
-    """Build a report that a part of a payment of 1590.00 THB was refunded in the dashboard."""
+    """Build a report that part of a 1590.00 THB payment was refunded in the dashboard."""
     full_report = OutsideRefund(
         reference=f"re-{payment.id}",
         capture=f"cap-{payment.id}",
@@ -191,7 +191,7 @@ async def test_a_dashboard_refund_that_does_not_fit_its_capture_only_opens_a_cas
     assert "not counted" in case.note
 
 
-async def test_a_dashboard_refund_that_arrives_before_its_capture_is_refused_for_a_retry(
+async def test_a_dashboard_refund_that_arrives_before_its_capture_is_refused_so_that_it_is_retried(
     world: World,
 ) -> None:
     payment = await world.create()

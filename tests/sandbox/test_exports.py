@@ -66,7 +66,7 @@ async def test_a_shell_can_evaluate_the_settings_whatever_they_contain(
     assert (status, error, out.splitlines()) == (0, "", expected)
 
 
-async def test_nothing_is_exported_if_no_sandbox_runs(tmp_path: Path) -> None:
+async def test_nothing_is_exported_if_no_sandbox_is_running(tmp_path: Path) -> None:
     status, out, error = await shell('"$PYTHON" -m payintent env', tmp_path / "none")
     assert (status, out) == (1, "")
     assert "payintent env: " in error

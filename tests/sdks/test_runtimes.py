@@ -42,7 +42,7 @@ const shop :Workerd.Worker = (
 
 
 def _binary(package: str, name: str) -> str:
-    """Return the program of a package for this platform."""
+    """Return a package's program for this platform."""
     [binary] = (FOLDER / "node_modules").glob(f"{package}/bin/{name}")
     return str(binary)
 

@@ -1,4 +1,4 @@
-"""Texts that would be harmful as markup, for databases, and a search for them in pages."""
+"""Fill databases with strings that would be harmful as markup, and search pages for them."""
 
 import html
 import re
@@ -6,7 +6,7 @@ from html.parser import HTMLParser
 
 import asyncpg
 
-#: Texts that would escape from an attribute or element, or that a template would evaluate.
+#: A string that would escape from an attribute or element, or that a template would evaluate.
 MARKUP = "\"><img src=x onerror=alert(1)><script>alert(1)</script>{{7*7}}'"
 #: A short version, for columns with a length limit.
 SHORT_MARKUP = "<b onclick=x>{{7*7}}'"
@@ -55,7 +55,7 @@ _LINKS = frozenset({"href", "src", "action", "formaction", "poster", "data", "co
 
 
 async def make_hostile(url: str, text: str) -> set[str]:
-    """Fill every text in a database with `text` and its column's name; return the columns.
+    """Fill every text column with `text` and the column's name; return the columns.
 
     Columns whose constraints reject the text keep their values.
     """
@@ -86,7 +86,7 @@ async def _fill(connection: asyncpg.Connection, column: asyncpg.Record, text: st
 
 
 class _Reader(HTMLParser):
-    """Parses a page like a browser, and records how hostile texts were interpreted."""
+    """Parses a page like a browser, and records how hostile strings were interpreted."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -102,16 +102,16 @@ class _Reader(HTMLParser):
 
     def handle_data(self, data: str) -> None:
         if self.cdata_elem == "script" and "alert(" in data:
-            self.harm.append("<script> with a foreign text")
+            self.harm.append("<script> with a hostile string")
 
 
 def find_harm(page: str) -> list[str]:
-    """List the parts of a page that would execute a hostile text."""
+    """List the parts of a page that would execute a hostile string."""
     reader = _Reader()
     reader.feed(page)
     return reader.harm + [f"computed: {value}" for value in _COMPUTED.findall(html.unescape(page))]
 
 
 def columns_on(page: str) -> set[str]:
-    """List the columns whose hostile text appears on a page."""
+    """List the columns whose hostile string appears on a page."""
     return set(_MARKED.findall(html.unescape(page)))

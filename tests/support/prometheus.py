@@ -48,7 +48,7 @@ class Prometheus:
 async def running_prometheus(
     http: aiohttp.ClientSession, folder: Path, urls: dict[str, str]
 ) -> AsyncIterator[Prometheus]:
-    """Run our configuration with these targets by job, scraped every second instead of every 15."""
+    """Run Prometheus with our configuration and these targets by job, scraped every second."""
     configuration = yaml.safe_load((_FOLDER / "prometheus.yaml").read_text())
     configuration["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
     configuration["rule_files"] = [

@@ -42,8 +42,8 @@ NEEDS: dict[str, Need] = {
 #: The requirements of the tests with a fixture.
 FIXTURES: dict[str, Need] = {"browser": chromium}
 _NAMES = {
-    openapi_tools: "the tools of the libraries (.venv/openapi, .venv/clients, .venv/mcp)",
-    web_tools: "the tools of the browser's part (.venv/web)",
+    openapi_tools: "the API contract and client tools (.venv/openapi, .venv/clients, .venv/mcp)",
+    web_tools: "the browser script tools (.venv/web)",
     examples: "the example shops' packages (.venv/examples)",
     chromium: "Chromium",
 }

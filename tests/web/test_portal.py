@@ -145,7 +145,7 @@ async def test_refunds_are_hidden_from_developers_and_keys_from_finance(
 async def test_a_link_from_another_site_reaches_the_page_of_a_signed_in_member(
     scene: PortalScene, browser_context: BrowserContext
 ) -> None:
-    """A browser does not send strict cookies from another site, so the sign-in page links on."""
+    """Strict cookies are not sent from another site, so the sign-in page links to the target."""
     page = await sign_in_by_link(browser_context, scene, MemberRole.DEVELOPER, "dee@nimbus.example")
     elsewhere = scene.base.replace("localhost", "127.0.0.1")
     await page.goto(f"{elsewhere}/sign-in")

@@ -1,4 +1,4 @@
-"""Order payment methods so that the method that the buyer most likely wants comes first."""
+"""Order payment methods by how likely the buyer is to choose them."""
 
 import re
 from collections.abc import Mapping, Sequence
@@ -77,7 +77,8 @@ def fastest_affordable_first(quotes: Sequence[dict[str, Any]]) -> list[dict[str,
 def _order_networks(quotes: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:
     """Order a token's quotes.
 
-    A network is affordable if it costs at most 0.25 US dollars or 1 % more than the cheapest.
+    A network is affordable if its cost exceeds the lowest cost by at most 0.25 US dollars or 1 %,
+    whichever is more.
     """
     cheapest = min(map(_cost, quotes))
     affordable_max = cheapest + max(cheapest * _FEE_SHARE_MAX, _FEE_DIFFERENCE_MAX)

@@ -1,4 +1,4 @@
-"""A cache of merchants' pictures, which are fetched when a browser first requests them.
+"""A cache of merchants' images, which are fetched when a browser first requests them.
 
 A picture's name contains its URL, a pseudonym of the merchant, and our signature. Therefore,
 only signed URLs are fetched, any process can serve a picture without a database query, and fetches
@@ -35,7 +35,7 @@ REQUEST_S = 5.0
 QUEUE_S = 2.0  # the remaining time is for the fetch
 FETCHES_MAX = 8
 FETCHES_PER_MERCHANT_MAX = 2
-WAITING_MAX = 64  # pictures being fetched or queued
+WAITING_MAX = 64  # images being fetched or queued
 WAITING_PER_MERCHANT_MAX = 16
 WAITERS_PER_PICTURE_MAX = 32
 _SIGNATURE_BYTES = 15
@@ -104,7 +104,7 @@ class FairSemaphore:
 
 @dataclass(frozen=True, slots=True)
 class PictureSource:
-    """A picture's URL, and a pseudonym of its merchant for fair queueing."""
+    """An image's URL, and a pseudonym of its merchant for fair queueing."""
 
     url: str
     owner: str = ""
@@ -112,7 +112,7 @@ class PictureSource:
 
 @dataclass(frozen=True, slots=True)
 class _CacheEntry:
-    content: bytes | None  # None: the picture was unavailable
+    content: bytes | None  # None: the image was unavailable
     expires_at_s: float
 
 
@@ -134,7 +134,7 @@ class _Fetch:
 
 
 class PictureCache:
-    """A cache of pictures by URL. Concurrent requests for a picture share one fetch."""
+    """A cache of images by URL. Concurrent requests for an image share one fetch."""
 
     def __init__(
         self, encryption: Encryption, rules: EgressRules, tls: ssl.SSLContext | None = None
@@ -147,15 +147,15 @@ class PictureCache:
         self.cached_bytes = 0
         self._fetching: dict[str, _Fetch] = {}
         self._permits = FairSemaphore(FETCHES_MAX, FETCHES_PER_MERCHANT_MAX)
-        self._decoding = asyncio.Semaphore(1)  # decoding a large picture takes a lot of memory
+        self._decoding = asyncio.Semaphore(1)  # decoding a large image takes a lot of memory
 
     def make_name(self, url: str, merchant_id: int) -> str:
-        """Return the signed file name under which we serve a merchant's picture."""
+        """Return the signed file name under which we serve a merchant's image."""
         owner = _base64(self._encryption.digest(f"{_OWNER_CONTEXT}{merchant_id}")[:_OWNER_BYTES])
         return self._signature(owner, url) + owner + _base64(url.encode())
 
     def parse_name(self, name: str) -> PictureSource | None:
-        """Return the picture's source; None if the name was not signed by us."""
+        """Return the image's source; None if the name was not signed by us."""
         signature, rest = name[:_SIGNATURE_CHARS], name[_SIGNATURE_CHARS:]
         owner, encoded = rest[:_OWNER_CHARS], rest[_OWNER_CHARS:]
         try:
@@ -171,7 +171,7 @@ class PictureCache:
         return entry is not None and entry.content is None and entry.expires_at_s > monotonic()
 
     async def get(self, source: PictureSource) -> bytes | None:
-        """Return a picture; None if it cannot be fetched within `REQUEST_S`.
+        """Return an image; None if it cannot be fetched within `REQUEST_S`.
 
         Requests release their admission slot while they wait, so their number is limited here.
         """

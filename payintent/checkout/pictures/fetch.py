@@ -1,4 +1,4 @@
-"""Fetch pictures from merchants' URLs within limits, and encode them as small WebP files."""
+"""Fetch images from merchants' URLs within limits, and encode them as small WebP files."""
 
 import asyncio
 import ssl
@@ -43,7 +43,7 @@ Image.MAX_IMAGE_PIXELS = None
 
 
 class PictureUnavailableError(Exception):
-    """A picture is unavailable. The message is the reason, without the URL."""
+    """An image is unavailable. The message is the reason, without the URL."""
 
 
 def encode_picture(content: bytes) -> bytes:
@@ -77,7 +77,7 @@ def _check_scans(picture: Image.Image, content: bytes) -> None:
 
 
 def _shrink(picture: Image.Image) -> Image.Image:
-    """Decode a picture, shrink it, and apply its EXIF orientation.
+    """Decode an image, shrink it, and apply its EXIF orientation.
 
     Shrinking comes first to avoid further copies at full size.
     """
@@ -101,7 +101,7 @@ class _PictureResolver(CheckedResolver, AbstractResolver):
 
 
 class PictureFetcher:
-    """An HTTP client for pictures. It opens its session on the first fetch.
+    """An HTTP client for images. It opens its session on the first fetch.
 
     Every resolved address is checked against the egress rules, including after a redirect.
     """

@@ -44,8 +44,8 @@ _GAS_MAX = 16_000_000
 # would then run out of gas and fail.
 _GAS_BASE, _GAS_PER_ADDRESS = 50_000, 78_000
 _OPEN_MAX = 20  # batches per chain
-#: A batch without a known transaction is released once the blocks of this period after its claim
-#: have been read. If its transaction was mined, its sweeps have been stored by then.
+#: A batch without a known transaction is released after the blocks of this period, which starts at
+#: its claim, have been read. If its transaction was mined, its sweeps have been stored by then.
 _UNKNOWN_S = 600.0
 
 BATCHES = Counter("payintent_sweep_batches_total", "Ended sweep batches", ["chain", "result"])

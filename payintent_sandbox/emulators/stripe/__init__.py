@@ -1,7 +1,7 @@
-"""An emulator of Stripe: localstripe's server, with the functions that localstripe lacks.
+"""An emulator of Stripe: localstripe's server, extended with functions that it lacks.
 
 localstripe has payment intents, payment methods, charges, 3-D Secure, cancellation, refunds, their
-lists, and the signed event `payment_intent.succeeded`, which is sent once, after a second.
+lists, and the signed event `payment_intent.succeeded`, which is sent once, after one second.
 
 The emulator adds:
 

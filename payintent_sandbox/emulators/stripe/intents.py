@@ -1,4 +1,4 @@
-"""Checks and fields of a new payment intent that localstripe lacks."""
+"""The checks and fields that localstripe lacks for new payment intents."""
 
 import json
 from typing import Any, cast

@@ -1,4 +1,4 @@
-"""Deployment: the immutable values, and the rejected mistakes."""
+"""Deployment of the contract: its immutable values, and the mistakes that it rejects."""
 
 import tempfile
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Finding and fetching anvil: PATH first, only pinned bytes, and errors in a single line."""
+"""Finding and fetching anvil: PATH first, only pinned bytes, and errors on a single line."""
 
 import fcntl
 import hashlib
@@ -174,7 +174,7 @@ def list_leftovers(tool_folder: Path) -> set[str]:
 
 
 @pytest.mark.usefixtures("hurried")
-def test_without_a_network_the_fetch_fails_in_one_line_and_leaves_no_files(
+def test_without_a_network_the_fetch_fails_with_one_line_and_leaves_no_files(
     tool_folder: Path,
 ) -> None:
     with pytest.raises(AnvilError) as caught:
@@ -242,7 +242,7 @@ def test_npm_receives_certificates_and_proxies_but_no_secrets(
     assert "PAYINTENT_PEPPER" not in environment
 
 
-def test_a_folder_that_is_not_writable_is_reported_in_one_line(path: Path, tmp_path: Path) -> None:
+def test_a_folder_that_is_not_writable_is_reported_on_one_line(path: Path, tmp_path: Path) -> None:
     (tmp_path / "file").write_text("")
 
     with pytest.raises(AnvilError, match="cannot be stored") as caught:

@@ -49,7 +49,7 @@ async def head(chain: DevChainRpc, tag: str = "latest") -> int:
     return int((await chain.ask("eth_getBlockByNumber", tag, False))["number"], 16)
 
 
-async def test_no_block_is_mined_if_the_service_does_not_wait(
+async def test_no_block_is_mined_unless_the_service_is_waiting(
     miner: Miner, chain: DevChainRpc
 ) -> None:
     for _ in range(3):
@@ -57,7 +57,7 @@ async def test_no_block_is_mined_if_the_service_does_not_wait(
     assert await head(chain) == 0
 
 
-async def test_each_step_mines_a_block_while_the_service_waits(
+async def test_each_step_mines_a_block_while_the_service_is_waiting(
     miner: Miner, chain: DevChainRpc, service: ServiceState
 ) -> None:
     service.busy = True
