@@ -138,7 +138,7 @@ class _Caller(asyncio.Protocol):
 
 
 async def prepare(installation: Installation, count: int) -> list[Pending]:
-    """Create payments and select a card for each, with the API and the real simulator."""
+    """Create payments and select a card for each, using the API and the real simulator."""
     limit = asyncio.Semaphore(_PREPARED_AT_ONCE)
     async with aiohttp.ClientSession() as http:
 

@@ -1,4 +1,4 @@
-"""`python -m bench.chain`: how fast final on-chain payments are matched and stored.
+"""`python -m bench.chain`: measure how fast final on-chain payments are matched and stored.
 
 One process watches the chain through two endpoints, as a worker does. Another process
 acts as the node.

@@ -50,7 +50,7 @@ class Outsider:
         self._open: set[asyncio.StreamWriter] = set()
 
     async def serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Respond to the requests of a connection, unless `hangs` is set."""
+        """Respond to the requests on a connection, unless `hangs` is set."""
         self._open.add(writer)
         try:
             while await reader.readline():

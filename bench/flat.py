@@ -1,4 +1,4 @@
-"""`python -m bench.flat`: the cost of each operation with few and with many payments.
+"""`python -m bench.flat`: compare the cost of each operation with few and with many payments.
 
 A PostgreSQL server has a database for each number of payments, filled by `payintent seed`. Each
 round measures all databases, so that a temporary slowdown affects all of them, and the medians are

@@ -75,7 +75,7 @@ class Budget:
         return self.plain(value) if self.met(value, page) else f"{self.plain(value)} (!)"
 
     def plain(self, value: float) -> str:
-        """Format a figure with its unit, and bytes as kB."""
+        """Format a figure with its unit; bytes are shown in kB."""
         return f"{value / 1000:.2f} kB" if self.unit == "B" else f"{value:g} {self.unit}".strip()
 
 

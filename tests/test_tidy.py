@@ -28,10 +28,10 @@ FOLDER_ENTRIES_MAX = 25
 SKIPS = {
     "tests/docs/test_commands.py": "curl is not installed",
     "tests/docs/test_examples.py": "curl is not installed",
-    "tests/e2e/test_disk_full.py": "another user than root, or no right to mount",
-    "tests/gateways/test_stripe_mock.py": "Go, or the proxy of its modules, is not there",
-    "tests/sandbox/test_postgres.py": "another system than Linux, or another user than root",
-    "tests/db/test_schema_file.py": "a PostgreSQL before 18",
+    "tests/e2e/test_disk_full.py": "the user is not root or cannot mount file systems",
+    "tests/gateways/test_stripe_mock.py": "Go or its module proxy is not available",
+    "tests/sandbox/test_postgres.py": "the system is not Linux, or the user is not root",
+    "tests/db/test_schema_file.py": "PostgreSQL is older than version 18",
     "tests/tools/test_plugins.py": "PHP is not installed",
 }
 SKIPPING = re.compile(
@@ -111,7 +111,7 @@ def test_a_folder_has_a_limited_number_of_entries() -> None:
 
 
 def _imported_modules(path: Path) -> Iterator[Path]:
-    """Yield our own modules that a module imports, even late or only for types."""
+    """Yield our modules that a module imports, even inside functions or only for type checking."""
     for node in _nodes(path):
         names: list[str] = []
         if isinstance(node, ast.Import):
@@ -124,7 +124,7 @@ def _imported_modules(path: Path) -> Iterator[Path]:
                 yield file
 
 
-#: Modules of values and pure rules with specific names.
+#: Modules that contain only values and pure rules, although their names do not show it.
 PURE_MODULES = {
     "mail/message.py",
     "payment_sessions/settlement_rules.py",
@@ -152,7 +152,7 @@ def _level(path: Path) -> int:
     return 3 if path.name.endswith(("operations.py", "routes.py")) else 2
 
 
-def test_layers_of_a_trade_import_only_lower_layers() -> None:
+def test_modules_of_a_package_import_only_lower_layers() -> None:
     upwards = [
         f"{_name(path)} imports {imported.name}"
         for path in sorted(PACKAGE.glob("*/**/*.py"))
@@ -305,7 +305,7 @@ NAMES_THAT_ARE_DATA = {
 RETIRED = re.compile(
     r"(?:janitor|desk|mint|poke|parcel|arrow|lookout)s?|(?:mint|pok|parcel)(?:ed|ing)|minter"
 )
-#: In any part of a word: a file without a match is not tokenized.
+#: Also matches parts of words. A file without a match is not tokenized.
 _RETIRED_ANYWHERE = re.compile(RETIRED.pattern, re.IGNORECASE)
 #: A function of the token contract that the sandbox deploys.
 OF_OTHERS = {("payintent_sandbox/chains/deploy.py", "mint")}

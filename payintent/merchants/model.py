@@ -174,7 +174,7 @@ class Merchant:
     time_zone: str = "UTC"  # defines the days of the merchant's statements
     #: The daily total of gateway refunds, per currency, above which refunds need approval.
     refund_approval_above: Mapping[str, str] = field(default_factory=dict[str, str])
-    #: The shortfall of deposits that is accepted as full payment, as a percentage of the amount.
+    #: The maximum shortfall of a deposit that counts as full payment, in percent of the amount.
     deposit_tolerance: Decimal = Decimal(0)
 
     @property

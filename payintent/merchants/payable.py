@@ -156,7 +156,7 @@ def payable_precision(method: Acceptance, currency: str) -> int | None:
 
 
 def payable_decimals(market: Market, methods: Iterable[Acceptance]) -> dict[str, int]:
-    """Return each payable currency with the most decimals that any method supports.
+    """Return each payable currency with the maximum number of decimals that any method supports.
 
     Restrictions are ignored because they depend on the buyer.
     """

@@ -10,7 +10,7 @@ from payintent.db.lists import build
 
 @dataclass(frozen=True, slots=True)
 class AuthenticatedOperator:
-    """The operator that a token belongs to, and the digest of the token text."""
+    """The operator that a token belongs to, and the digest of the token."""
 
     name: str
     role: Role

@@ -39,13 +39,13 @@ T = TypeVar("T")
 READY_TIMEOUT_S = 600.0  # the first start fetches anvil
 STOP_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
-_READY = "devchain.json"  # written by `up`, like the whole sandbox's `dev.json`
+_READY = "devchain.json"  # written by `up`; the counterpart of the sandbox's `dev.json`
 _OWNER = "devchain"
 _HINT = "start `make dev` or `payintent devchain up`"
 
 
 def start(*, foreground: bool) -> None:
-    """Run the chains in this terminal, or start them in the background and wait until ready."""
+    """Run the chains in this terminal, or start them in the background and wait for them."""
     var_dir, ports = _var_dir(), _ports()
     if find_owner(var_dir / "chains"):
         _fail("the chains are already running: `payintent devchain up` or `make dev` started them")
@@ -79,7 +79,7 @@ def stop() -> None:
 
 
 def fund_account(slug: str, address: str, units: int, symbol: str | None) -> None:
-    """Send an account whole units of the coin and every token, or of only one token."""
+    """Send whole units of the coin and of every token, or of only one token, to an account."""
     dev_chain = _chain(slug)
     symbols = [token.symbol for token in dev_chain.deployment.tokens if not token.native]
     if symbol is not None and symbol not in symbols:

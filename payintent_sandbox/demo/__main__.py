@@ -146,7 +146,7 @@ GATEWAY_FLOWS: tuple[tuple[str, _Flow], ...] = (
 TOKEN_FLOWS: tuple[tuple[str, _Flow], ...] = (
     ("Paid in tokens, on every chain", pay_in_tokens),
     ("Paid to an address in two transfers, swept, and refunded", pay_to_an_address),
-    ("Rejected by the contract, too little, wrong token, too late", pay_otherwise),
+    ("Rejected by the contract, underpaid, in the wrong token, or too late", pay_otherwise),
 )
 
 

@@ -1,4 +1,4 @@
-"""A database filled with copies is like a database filled by the service."""
+"""A database filled with copies is as consistent as one filled by the service."""
 
 import asyncpg
 

@@ -1,4 +1,4 @@
-"""The names, marks, groups and order of payment methods."""
+"""The names, icons, groups and order of payment methods."""
 
 import re
 from dataclasses import replace

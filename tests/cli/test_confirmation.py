@@ -119,7 +119,7 @@ def test_nothing_changes_unless_the_operator_confirms(
     ("words", "typed", "is_prompted"),
     [((), "y\n", True), ((), "YES\n", True), (("--yes",), "n\n", False), ((), None, False)],
 )
-def test_a_command_runs_after_yes_with_a_flag_or_in_a_script(
+def test_a_command_runs_once_confirmed_and_a_flag_or_a_script_needs_no_prompt(
     terminal: Terminal,
     settings: Settings,
     words: tuple[str, ...],
@@ -161,7 +161,7 @@ def test_a_dry_run_of_a_rotation_counts_and_changes_nothing(
 ) -> None:
     old = settings.keyring.get_secret_value()
     monkeypatch.setenv("PAYINTENT_KEYRING", f"k2:{43 * 'a'}=,{old}")
-    assert terminal.run("keyring", "show").status == 0  # this records the new key as the writer
+    assert terminal.run("keyring", "show").status == 0  # records that the new key now encrypts
     before = _query(settings, _ROWS)
     dry_run = terminal.run("keyring", "rotate", "--dry-run", "--json").json
     assert _query(settings, _ROWS) == before

@@ -1,4 +1,4 @@
-"""The lock of Maven's downloads rejects artifacts that are not on the list."""
+"""The lock file for Maven's downloads rejects artifacts that it does not list."""
 
 import hashlib
 from pathlib import Path

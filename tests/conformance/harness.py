@@ -1,4 +1,4 @@
-"""The interface of an adapter to the conformance kit: adapter, counterpart, buyer and payments.
+"""The interface between adapters and the conformance kit: adapter, counterpart, buyer, payments.
 
 `<provider>_harness.py` has a class that implements this interface, and an async context manager
 
@@ -52,8 +52,8 @@ class RefundOutcome(StrEnum):
 class Harness(Traits, ABC):
     """An adapter with its counterpart and its traits from `traits.py`."""
 
-    gateway: Gateway  # over `patient()`
-    hurried: Gateway | None  # with `hurried()`: only for requests without a response
+    gateway: Gateway  # uses the client from `patient()`
+    hurried: Gateway | None  # uses `hurried()`; only for requests without a response
     account: GatewayAccount  # its base_url is the URL of `faults`
     other_account: GatewayAccount  # with different credentials that the counterpart knows
     faults: FaultProxy | None  # None if no operation uses HTTP
@@ -178,7 +178,7 @@ class Harness(Traits, ABC):
 
     @property
     def secrets(self) -> frozenset[str]:
-        """Return the values that no log, text or repr may contain, without `public` credentials."""
+        """Return the values that no log, message or repr may contain; excludes `public` values."""
         credentials = {**self.other_account.credentials, **self.account.credentials}
         return frozenset(value for name, value in credentials.items() if name not in self.public)
 

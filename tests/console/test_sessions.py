@@ -22,7 +22,7 @@ async def _is_signed_in(visitor: Visitor) -> bool:
     return answer.status == 200
 
 
-async def test_a_page_without_a_session_redirects_to_the_sign_in_and_back(
+async def test_a_page_without_a_session_redirects_to_the_sign_in_page_and_back(
     operator: Api, world: World
 ) -> None:
     visitor = Visitor(operator)

@@ -120,7 +120,7 @@ def test_each_currency_has_its_amount_decimals(code: str) -> None:
         ("1E-18", 18, True, "0." + "0" * 17 + "1"),
     ],
 )
-def test_amounts_are_formatted_without_exponent_and_zero_as_a_single_digit(
+def test_amounts_are_formatted_without_an_exponent_and_zero_is_a_single_digit(
     value: str, decimals: int, trim: bool, text: str
 ) -> None:
     assert format_amount(Decimal(value), decimals, trim=trim) == text
@@ -137,7 +137,7 @@ def test_rounding_is_exact_for_any_amount(value: Decimal, decimals: int) -> None
     assert exact <= up < exact + unit
 
 
-def test_amounts_finer_than_the_smallest_unit_have_no_count() -> None:
+def test_amounts_finer_than_the_smallest_unit_are_not_converted() -> None:
     assert to_smallest_unit(Decimal("1.001"), 2) is None
     assert to_smallest_unit(Decimal("0.0000001"), 6) is None
     assert to_smallest_unit(Decimal("1.000"), 2) == 100

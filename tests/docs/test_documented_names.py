@@ -55,7 +55,7 @@ def _calls(tree: ast.AST) -> Iterator[ast.Call]:
 
 
 def _texts(value: ast.expr, tree: ast.Module) -> Iterator[str]:
-    """Return the possible texts of an argument. It can be a literal, a variable or a parameter."""
+    """Return the possible values of an argument, which is a literal, a variable or a parameter."""
     if not isinstance(value, ast.Name):
         yield from _constants(value)
         return

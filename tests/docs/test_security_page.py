@@ -17,7 +17,7 @@ from tests.support.world import Api
 Policies = dict[str, dict[str, str]]
 _GATEWAY_ORIGIN = "https://gateway.example.com"
 
-#: Each claim in the page's row, with a check whether the policies fulfill it.
+#: The claims in the page's row, each with a function that checks it against the policies.
 CLAUSES: dict[str, Callable[[Policies], bool]] = {
     "scripts load only from the service": lambda policies: (
         policies["plain"]["script-src"] == "'self'"

@@ -187,7 +187,7 @@ def children_of(parent: int) -> list[int]:
     for entry in Path("/proc").iterdir():
         if entry.name.isdecimal():
             with suppress(FileNotFoundError, ProcessLookupError):
-                # The command name in brackets can contain blanks and brackets.
+                # The command name in brackets can contain spaces and brackets.
                 fields = (entry / "stat").read_text().rpartition(")")[2].split()
                 if int(fields[1]) == parent:
                     children.append(int(entry.name))

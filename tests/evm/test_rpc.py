@@ -247,7 +247,7 @@ SINGLE = {
     "a block with an invalid time": lambda call: make_result(
         call, {**BLOCK, "timestamp": "0xffffffffffffff"}
     ),
-    "a block with an excessive time": lambda call: make_result(
+    "a block with a time in the far future": lambda call: make_result(
         call, {**BLOCK, "timestamp": "0x7fffffffffffffff"}
     ),
     "a block with a short hash": lambda call: make_result(call, {**BLOCK, "hash": HASH[:-2]}),

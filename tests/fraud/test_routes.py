@@ -140,7 +140,7 @@ async def test_a_denial_is_replayed_for_its_key_for_a_day(api: Api) -> None:
     assert await count(api) == 0
 
 
-async def test_a_key_can_be_reused_after_a_day_of_the_database_clock(api: Api) -> None:
+async def test_a_key_can_be_reused_after_a_day_according_to_the_database_clock(api: Api) -> None:
     rule, key = await add(api, "PAYER", "buyer-1"), str(uuid4())
     fds(await api.create(key))
     await api.world.move_clock(_DAY_S - 60)
@@ -220,7 +220,7 @@ async def test_a_velocity_rule_limits_the_selections_from_an_address(api: Api) -
     assert "quote" in (await chooses(1, "192.0.2.8")).json
     for address in ("2001:db8:0:1::1", "2001:db8:0:1::2"):
         assert "quote" in (await chooses(2, address)).json
-    fds(await chooses(2, "2001:db8:0:1:ffff::3"))  # whoever has the one has them all
+    fds(await chooses(2, "2001:db8:0:1:ffff::3"))  # a /64 network counts as one address
     assert "quote" in (await chooses(2, "2001:db8:0:2::1")).json
     for _ in range(3):
         assert "quote" in (await chooses(2, None)).json  # not counted

@@ -30,7 +30,7 @@ THROTTLED = OutcomeUnknown(detail="status 429", is_throttled=True)
 SILENT = OutcomeUnknown(detail="no answer")
 
 
-BUSY_CALLS_MIN, OTHER = 1, 2  # merchants
+BUSY_CALLS_MIN, OTHER = 1, 2  # merchant ids
 
 
 def make_buyer_call(
@@ -39,7 +39,7 @@ def make_buyer_call(
     provider: str = "fake",
     payment_id: UUID | None = None,
 ) -> BuyerCall:
-    """A call for a payment of a merchant, by default of a new one."""
+    """A call for a merchant's payment; by default, both are new."""
     payment_id = payment_id or uuid4()
     return BuyerCall(
         account_id=account_id,
@@ -190,7 +190,7 @@ async def test_all_processes_share_a_bucket_that_refills(world: World) -> None:
 async def test_a_merchant_under_load_leaves_calls_for_buyers_of_other_merchants(
     world: World,
 ) -> None:
-    """A crowd sends as many requests as it can, with 39 buyers of another merchant."""
+    """A crowd sends as many requests as it can while another merchant has 39 buyers."""
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     crowd, other = list[bool](), list[bool]()
     for _ in range(39):
@@ -198,11 +198,11 @@ async def test_a_merchant_under_load_leaves_calls_for_buyers_of_other_merchants(
         other.append(await shared.ask(OTHER))
         await shared.move(100)
     assert other == [True] * 39
-    # The crowd gets all remaining calls of 3.9 s, except for a third of a burst.
+    # The crowd gets the remaining calls of 3.9 s, except for the reserved third of a burst.
     assert sum(crowd) >= 39 + 20
 
 
-async def test_a_merchant_that_is_alone_at_an_account_can_use_all_its_calls(world: World) -> None:
+async def test_the_only_merchant_of_an_account_can_use_all_its_calls(world: World) -> None:
     shared = await SharedBucket.at(world, RateLimit(20, 60))
     burst = [await shared.ask(BUSY_CALLS_MIN) for _ in range(60)]
     assert 40 <= sum(burst) < 45  # a third is reserved for other merchants

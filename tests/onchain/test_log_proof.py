@@ -1,4 +1,4 @@
-"""The proof of a log: the endpoints that must confirm it, and the ignored denials."""
+"""The proof of a log: the endpoints that must confirm it, and the denials that are ignored."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack, asynccontextmanager
@@ -85,7 +85,7 @@ async def prove(
         ([MUTE], False, True),
     ],
 )
-async def test_endpoints_must_agree_whether_a_sighting_is_a_payment(
+async def test_endpoints_must_agree_on_whether_a_sighting_is_a_payment(
     world: World, chain_url: str, faults: list[Faults], is_proven: bool, is_absent: bool
 ) -> None:
     async with read_through(world, chain_url, *faults) as (ground, log):

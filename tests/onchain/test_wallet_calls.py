@@ -114,7 +114,7 @@ async def test_a_different_amount_is_shown_as_a_mismatch(api: Api, ground: Chain
 
 @pytest.fixture
 def ethereum(anvil: Binary, tmp_path: Path) -> Iterator[str]:
-    """A chain like Ethereum: its USDT does not allow a change from one allowance to the next."""
+    """A chain like Ethereum: its USDT allows an allowance to change only from or to zero."""
     chain = Anvil(1, log=tmp_path / "ethereum.log", binary=anvil)
     yield chain.start()
     chain.stop()

@@ -51,7 +51,7 @@ def _no_settling_delay(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 async def _count(world: World) -> None:
-    """Count until nothing is pending. A finished hour comes first."""
+    """Count until nothing is pending, because one call may only recount an hour that has ended."""
     while await count_outcomes(world.database):
         pass
 

@@ -128,7 +128,7 @@ _FILL = [
 async def _check_plan(
     raw: asyncpg.Connection, recorder: Recorder, *, pages: int, mode: str = "force_generic_plan"
 ) -> None:
-    """Plan and run a statement, with a limit of pages and without scans of large tables."""
+    """Run a statement; check that it reads few pages and does not scan large tables."""
     await raw.execute(f"SET plan_cache_mode = {mode}")
     root = await plan(raw, recorder)
     scanned = {
@@ -168,7 +168,7 @@ async def test_a_search_reads_a_limited_number_of_pages(crowded: asyncpg.Connect
 async def test_updates_to_a_widely_shared_search_value_are_not_slower(
     world: World, raw: asyncpg.Connection, change: str
 ) -> None:
-    """Each update would traverse an index that stores equal values in a chain of pages."""
+    """If an index stored equal values in a chain of pages, each update would traverse the chain."""
     await write_payments(world, _ROWS)
     await raw.execute(f"UPDATE payment SET {change % 'shared'}")
     await raw.execute("VACUUM (ANALYZE)")
@@ -178,7 +178,7 @@ async def test_updates_to_a_widely_shared_search_value_are_not_slower(
 
 
 async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> int:
-    """Count the pages of an update; the minimum of three, because full pages are pruned first."""
+    """Count the pages of an update: the minimum of three, because the first may prune pages."""
     update = "UPDATE payment SET %s WHERE id = (SELECT id FROM payment ORDER BY id LIMIT 1)"
     counts = []
     for _ in range(3):
@@ -188,7 +188,7 @@ async def _pages_of_change(raw: asyncpg.Connection, before: str, after: str) -> 
     return min(counts)
 
 
-async def test_a_list_of_all_merchants_reads_in_proportion_to_its_page(
+async def test_a_list_of_all_merchants_reads_pages_in_proportion_to_its_limit(
     world: World, crowded: asyncpg.Connection
 ) -> None:
     every = tuple(PaymentStatus)

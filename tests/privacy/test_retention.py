@@ -116,7 +116,9 @@ async def test_attempts_then_events_then_payer_details_are_deleted(world: World)
 
 
 @pytest.mark.parametrize("detail", DETAILS)
-async def test_each_payer_detail_is_deleted_if_only_it_is_set(world: World, detail: str) -> None:
+async def test_each_payer_detail_is_deleted_even_if_no_other_is_set(
+    world: World, detail: str
+) -> None:
     unset_details = {
         name: none for name, none in zip(DETAILS, DETAILS_AFTER, strict=True) if name != detail
     }

@@ -72,7 +72,7 @@ async def _pay(
 
 
 async def _refund(world: World, reference: str | None, state: GatewayRefundState) -> list[UUID]:
-    """Report two refunds with the same data, the first with this reference."""
+    """Report two otherwise identical refunds, the first with this reference."""
     _, *refund_ids = await add_refunds_for_approval(world)
     await world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
     async with world.database.transaction() as tx:
@@ -629,7 +629,7 @@ async def test_the_transaction_of_a_slowly_read_file_does_not_time_out(
     path = tmp_path / "slow.csv"
     lines = (f"payment,cap-{number},,1590.00,THB,{_AT}" for number in range(1_000))
     path.write_text("\n".join([_HEADER, *lines]))
-    pool = world.database._pool  # it measures time in checks
+    pool = world.database._pool  # it measures deadlines in checks
 
     async def run_checks() -> None:
         for _ in range(12):

@@ -128,7 +128,7 @@ def test_any_partial_refunds_and_the_remainder_add_up_to_the_capture(
     book=books(),
     steps=st.lists(st.tuples(st.floats(0, 1), st.integers(0, 11), st.booleans()), max_size=30),
 )
-@example(  # three failed refunds were rounded down: their sum was due more than they had released
+@example(  # three failed refunds were rounded down and released less than the share of their sum
     book=Book(amount=1000, capture=1030),
     steps=[(0.097, 0, True), (0.1074, 0, True), (0.1203, 0, True), (1, 0, True)]
     + [(0, 0, False)] * 3

@@ -113,7 +113,7 @@ async def _set_exclusive_fee(api: Api, rate: str = "0.03") -> None:
     )
 
 
-async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_remainder(
+async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_one_the_remainder(
     api: Api,
 ) -> None:
     await _set_exclusive_fee(api)

@@ -61,7 +61,7 @@ def test_an_invalid_sandbox_description_is_refused_without_showing_secrets(tmp_p
         assert "very-secret" not in result.stderr
 
 
-def test_checkout_ids_are_masked_anywhere_in_a_text() -> None:
+def test_checkout_ids_are_masked_anywhere_in_a_string() -> None:
     text = masked("POST /checkout/cs_0123456789abcdef/quotes, cs_ZYXWvutsrqponmlk")
     assert text == "POST /checkout/cs_0123…/quotes, cs_ZYXW…"
 

@@ -1,4 +1,4 @@
-"""Shared by tests of lists: requests, cursors, and reads that bypass the API."""
+"""Helpers for tests of lists: requests, cursors, and reads that bypass the API."""
 
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,7 +16,7 @@ async def list_payments(api: Api, key: str | None = None, **query: object) -> An
 
 
 async def send(api: Api, query: str, key: str | None = None) -> Answer:
-    """`GET /payments` with an unencoded query."""
+    """`GET /payments` with a raw query string."""
     return await api.send("GET", f"/v1/payments?{query}", headers=api.bearer(key))
 
 

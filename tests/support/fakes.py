@@ -65,8 +65,8 @@ class FakeGateway:
             state=GatewayRefundState.DONE
         )
         self.answer_check = AccountCheck(problem=None, detail="as it should be")
-        self.hold: asyncio.Event | None = None  # creations wait for this event
-        self.asked = asyncio.Event()  # set when a creation has arrived
+        self.hold: asyncio.Event | None = None  # `create_session` waits for this event
+        self.asked = asyncio.Event()  # set when `create_session` is called
 
     async def create_session(
         self, account: GatewayAccount, request: GatewaySessionRequest

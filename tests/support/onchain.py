@@ -95,7 +95,7 @@ class ChainWorld:
         return tx_hash
 
     async def _needs(self, when: str, view: dict[str, Any]) -> bool:
-        """Return whether an approval is needed, which the page checks in the same way."""
+        """Return whether an approval is needed. The page checks this in the same way."""
         check = view["checks"]["allowance"]
         data = check["data"].replace("{payer}", self.payer[2:])
         allowance = await self.chain.number("eth_call", {"to": check["to"], "data": data}, "latest")
@@ -115,7 +115,7 @@ class ChainWorld:
         return await self.send(self.call(session, **changes), changes.get("sender", ""))
 
     def call(self, session: Session, **changes: Any) -> dict[str, Any]:
-        """Encode a session's payment, with optional wrong values."""
+        """Encode a session's payment, optionally with wrong values."""
         token = self.deployment.token(changes.get("token", session.quote.token))
         amount = changes.get("amount", session.quote.total_minor)
         data = abi.encode_pay(
@@ -233,7 +233,7 @@ async def chain_world(
     endpoints: Sequence[str] = (),
     confirmations: int = 2,
 ) -> AsyncIterator[ChainWorld]:
-    """Deploy our contract on a chain, and offer its tokens for the world's merchant.
+    """Deploy our contract on a chain, and offer its tokens as methods of the world's merchant.
 
     The watcher reads the chain through `endpoints`, if given.
     """

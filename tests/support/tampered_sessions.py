@@ -11,7 +11,7 @@ View = dict[str, Any]
 
 
 def tamper(view: View) -> dict[str, View]:
-    """Return copies of a session, each with a different change, by the name of the change."""
+    """Return copies of a session, each with a different change, keyed by the name of the change."""
     copies = {name: deepcopy(view) for name in _CHANGES}
     for name, change in _CHANGES.items():
         change(copies[name])
@@ -33,7 +33,7 @@ def _replace_address(view: View) -> None:
 
 
 def _use_other_factory(view: View) -> None:
-    """Change all data consistently to another factory."""
+    """Replace the factory, and change all data that depends on it consistently."""
     attacker, uuid = bytes.fromhex(ATTACKER[2:]), bytes.fromhex(view["pay_uuid"][2:])
     code_hash = init_code_hash(attacker)
     view |= dict.fromkeys(("factory_address", "forwarder_address", "receiver"), ATTACKER)
@@ -54,7 +54,7 @@ _CHANGES: dict[str, Callable[[View], object]] = {
     "uuid": lambda view: view.update(pay_uuid="0x" + "0" * 32),
     "network": _move,
     "link": lambda view: _relink(view, to=ATTACKER),
-    "amount of the link": lambda view: _relink(view, amount="1"),
+    "amount in the link": lambda view: _relink(view, amount="1"),
     "link without an amount": lambda view: view.pop("remaining"),
     "address is a number": lambda view: view.update(deposit_address=1),
 }

@@ -10,7 +10,7 @@ import pytest
 pytestmark = pytest.mark.full
 
 ROOT = Path(__file__).parents[2]
-#: Replaces pytest: prints the parent's other processes, and fails as often as configured.
+#: Replaces pytest: prints the number of the parent's other child processes; fails in one run.
 _SUITE = """
 import os, pathlib, sys
 folder, failing = pathlib.Path(sys.argv[1]), int(sys.argv[2])
@@ -45,7 +45,7 @@ def _burn(tmp_path: Path, failing: int, suite: str = _SUITE, **load: str) -> tup
 @pytest.mark.parametrize(
     ("failing", "results"), [(0, ["RED", "green"]), (1, ["green", "RED"]), (2, ["green", "green"])]
 )
-def test_every_run_has_a_row_and_a_red_run_fails_the_whole(
+def test_every_run_has_a_row_and_a_red_run_fails_the_command(
     tmp_path: Path, failing: int, results: list[str]
 ) -> None:
     status, (head, line, *rows, last) = _burn(tmp_path, failing)
@@ -68,13 +68,13 @@ def test_the_output_of_each_run_is_stored_and_busy_runs_load_every_core(tmp_path
     }
 
 
-def test_a_single_kind_of_machine_can_be_requested(tmp_path: Path) -> None:
+def test_a_single_load_can_be_requested(tmp_path: Path) -> None:
     _, (_, _, row, last) = _burn(tmp_path, failing=1, LOAD="busy")
     assert row.startswith("| busy | 1 | green |")
     assert last == "1 of 1 runs were green"
 
 
-def test_a_run_without_a_closing_line_is_not_green(tmp_path: Path) -> None:
+def test_a_run_without_a_summary_line_is_not_green(tmp_path: Path) -> None:
     status, (_, _, row, _) = _burn(tmp_path, failing=1, suite="", LOAD="quiet")
     assert row.startswith("| quiet | 1 | RED |")
     assert status == 1

@@ -44,7 +44,7 @@ def test_a_dialect_file_fails_even_next_to_a_plain_file(tmp_path: Path) -> None:
         ("page.html", f"<p>{PLAIN}</p><script>{DIALECT}</script>{{# {DIALECT} #}}"),
     ],
 )
-def test_code_in_a_text_is_not_prose(tmp_path: Path, name: str, text: str) -> None:
+def test_code_is_not_counted_as_prose(tmp_path: Path, name: str, text: str) -> None:
     measurement = prose.measure(write(tmp_path, name, text))
     assert measurement.failures() == []
     assert measurement.markers["if, when"] == 30

@@ -49,9 +49,9 @@ PORTRAITS = (
 async def shoot_checkout(
     gallery: Gallery, browser: Browser, folder: Path, names: list[str], *, is_complete: bool
 ) -> int:
-    """Take screenshots of states at each width and, if complete, also dark and in each language.
+    """Take screenshots of states at each width, and return their number.
 
-    Return the number of screenshots.
+    If `is_complete`, also take them in the dark theme and in each language.
     """
     count, context = 0, await screen(browser)
     for name in names:

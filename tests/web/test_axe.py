@@ -76,7 +76,7 @@ async def test_the_accessibility_tests_cover_every_template(
     rendered = record_templates(rendering, monkeypatch)
     for name in _ONE_OF_EACH:
         await (await open_state(browser_context, gallery, name)).page.close()
-    assert templates_of(rendering) - rendered == {"test_card.html"}  # of test payments
+    assert templates_of(rendering) - rendered == {"test_card.html"}  # used only for test payments
 
 
 async def _check_schemes_and_sizes(page: Page) -> list[str]:

@@ -1,4 +1,4 @@
-"""Compare a screen reader's transcript of a payment by keyboard with the documentation.
+"""Compare a screen reader's transcript of a payment made by keyboard with the documentation.
 
 If you set `REWRITE_TRANSCRIPT=1`, the documentation is rewritten. Read every sentence before you
 commit it.

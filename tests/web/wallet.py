@@ -81,7 +81,7 @@ class Wallet:
         self.calls.append(method)
         await self.is_unblocked.wait()
         if method in self.silent_methods:
-            # The page waits, because a pending call would block the context's close.
+            # The page waits, because a pending call would prevent the context from closing.
             return {"silent": True}
         try:
             return {"result": await self._respond(method, params)}
@@ -95,7 +95,7 @@ class Wallet:
         return self.calls.count(method)
 
     async def wait_for_call(self, method: str, count: int) -> None:
-        """Wait until a method was called this many times."""
+        """Wait until a method has been called this many times."""
         async with asyncio.timeout(PATIENCE_S):
             while self.count_calls(method) < count:
                 await asyncio.sleep(POLL_S)

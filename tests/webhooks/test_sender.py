@@ -201,7 +201,7 @@ async def test_a_slow_dns_lookup_is_a_timeout(sender):
 
 
 async def test_a_slow_connection_attempt_is_a_timeout(sender, trap):
-    # If the queue of the listener is full, the kernel does not respond to further connections.
+    # If the listener's queue is full, the kernel does not respond to further connections.
     with trap.stuffed():
         webhook_sender = sender(webhook_connect_timeout_s=0.1)
         attempt = await webhook_sender.send(_delivery(f"http://127.0.0.1:{trap.port}/"))

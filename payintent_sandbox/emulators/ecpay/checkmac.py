@@ -1,4 +1,4 @@
-"""CheckMacValue from ECPay's encoding table, independent of the adapter's implementation."""
+"""Compute CheckMacValue from ECPay's encoding table, independently of the adapter."""
 
 import hashlib
 from collections.abc import Iterable

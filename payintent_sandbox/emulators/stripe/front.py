@@ -37,7 +37,7 @@ class _Done:
 
 @dataclass(slots=True)
 class ApiFront:
-    """Handles every API request before localstripe, and localstripe's response afterwards."""
+    """Handles every API request before localstripe does, and localstripe's response afterwards."""
 
     records: AccountRecords
     events: Events

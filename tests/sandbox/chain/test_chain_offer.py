@@ -248,7 +248,7 @@ async def test_only_one_process_can_run_the_chains_of_a_folder(ground: Ground) -
         await DevChains(ground.var_dir, [base, base + 1, base + 2]).start(asyncio.Event())
 
 
-async def test_a_stop_before_the_chains_respond_ends_the_start(ground: Ground) -> None:
+async def test_a_stop_request_before_the_chains_respond_aborts_the_start(ground: Ground) -> None:
     stop = asyncio.Event()
     stop.set()
     await ground.dev_chains.start(stop)

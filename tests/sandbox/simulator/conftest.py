@@ -19,7 +19,7 @@ def simulator_url() -> Generator[str]:
 
 @pytest.fixture(scope="session")
 def slow_simulator_url() -> Generator[str]:
-    """A simulator without delayed events, which the test triggers."""
+    """A simulator with such long delays that tests must trigger delayed events."""
     with running_simulator(scale=0.01) as url:
         yield url
 

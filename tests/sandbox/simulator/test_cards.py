@@ -213,7 +213,7 @@ async def test_a_session_that_is_closed_and_expires_is_captured_once(
     await shop.pay(closed, PAID_AFTER_EXPIRY)
     await shop.pay(later, PAID_AFTER_EXPIRY)
     await shop.cancel(closed["id"])
-    await merchant.wait_for(2)  # the second is the later session's, past both expiries
+    await merchant.wait_for(2)  # the second is for the later session, after both expiries
     assert [callback.event["session"]["reference"] for callback in merchant.received] == [
         closed["reference"],
         later["reference"],

@@ -11,7 +11,7 @@ OURS = read_private(pair(MERCHANT)[0])
 async def act(
     shop: Shop, process: str, invoice: str, amount: str = "", name: str = "", key: str = ""
 ) -> ET.Element:
-    """Call the maintenance API, with both envelopes from the emulator."""
+    """Call the maintenance API. The emulator's code seals the request and unseals the response."""
     root = ET.Element("PaymentProcessRequest")
     for tag, text in {
         "merchantID": MERCHANT,

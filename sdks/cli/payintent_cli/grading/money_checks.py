@@ -26,10 +26,10 @@ from payintent_cli.grading.return_checks import (
 from payintent_cli.grading.service import Service
 from payintent_cli.grading.shop import REFUSED, Shop
 
-_DECIDED_LATER = "4000009900000012"  # decides after half a minute
+_DECIDED_LATER = "4000009900000012"  # the bank decides after half a minute
 _DECLINED_THEN_PAID = "4000009900000103"
 _REFUNDS_DECLINED = "4000009900000178"
-_LEFT_S = 10  # seconds until the payment expires when the buyer pays
+_LEFT_S = 10  # seconds left until the payment's expiry when the buyer pays
 _DECISION_S = 30
 
 Try = Callable[[Service, Shop, Order], Verdict]
@@ -206,42 +206,42 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "lost_webhook",
         "a paid payment whose webhook arrives only after the shop has polled its open orders",
-        "read the payments of open orders every few minutes, and apply them like webhooks",
+        "read the payments of open orders every few minutes, and handle each like a webhook",
         lost_webhook,
     ),
     (
         "paid_again",
-        "a buyer who has paid, then clicks Buy again on the same page",
+        "a buyer who has paid and then clicks Buy again on the same page",
         "if the order is paid, redirect the buyer to its page; do not create another payment",
         paid_again,
     ),
     (
         "buyer_cancelled",
-        "a buyer who cancels on the checkout page, which sends no event, then clicks Buy again",
+        "a buyer who clicks Buy again after cancelling on the checkout page, which sends no event",
         "read the payment before you reuse it; if it has ended, start an attempt with a new key",
         _cancelled,
     ),
     (
         "failed_again",
-        "a declined card, then the buyer clicks Buy again",
+        "a buyer who clicks Buy again after a declined card",
         "after payment.failed, start a new attempt with a new Idempotency-Key",
         _failed,
     ),
     (
         "expired_again",
-        "a buyer who clicks Buy again before the payment.expired event of the first payment",
+        "a buyer who clicks Buy again before the first payment's payment.expired event arrives",
         "read the payment before you reuse it; do not let its late event end the new attempt",
         _expired,
     ),
     (
         "double_click_again",
-        "a buyer who cancels on the checkout page, then clicks Buy twice at the same time",
+        "a buyer who clicks Buy twice at the same time after cancelling on the checkout page",
         "number the attempts; derive the Idempotency-Key from the order and attempt number",
         _clicked_twice_again,
     ),
     (
         "paid_late",
-        "a payment that passes its expiry while the bank decides, and is then paid",
+        "a payment whose expiry time passes while the bank decides, and which is then paid",
         "expire an order only after payment.expired; deliver or fully refund a late payment",
         _paid_late,
     ),
