@@ -1,7 +1,7 @@
 """Fill a database with more payments than `payintent seed` can write in a reasonable time.
 
 `seed` writes some of the payments, and each row is then copied several times, with a new id but
-the same times and texts. The copies of a row are adjacent, so that rows stay in chronological
+the same times and text. The copies of a row are adjacent, so that rows stay in chronological
 order, as the service writes them. Constraints are not checked, and indexes are rebuilt at the end.
 """
 

@@ -2,8 +2,8 @@
 
 A separate database is filled with captures and their payments, sessions and entries. The gateway's
 list has as many lines as there are captures, and a few hundred lines differ. A separate process
-compares the list as a worker does. The memory is that process's maximum (VmHWM), including the
-worker's modules.
+compares the list as a worker does. The reported memory is that process's maximum (VmHWM),
+including the worker's modules.
 """
 
 import argparse
@@ -43,7 +43,7 @@ from payintent_sandbox.seed.history import seed
 LINES = 1_000_000
 WITHIN_S = 60
 MEMORY_MB = 100
-_TEMPLATE_PAYMENTS = 200  # in a generated history, of which one is copied
+_TEMPLATE_PAYMENTS = 200  # in a generated history; one of them is copied
 _BATCH = 50_000
 _DIFFERING_EACH = 100  # different amounts, lines without a capture, captures without a line
 _KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="  # of the benchmark's database

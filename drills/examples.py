@@ -272,7 +272,7 @@ async def _tell(
 
 
 def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
-    """Play the shops one after another, all on the port of the merchant's callback URL."""
+    """Run the shops one after another, all on the port of the merchant's callback URL."""
     test_side = sandbox.dev_json["merchants"][0]["test"]
     port = free_port()
     callback_url = f"http://127.0.0.1:{port}/webhooks"
@@ -299,7 +299,7 @@ def play_all(sandbox: Sandbox, folder: Path, names: list[str]) -> list[Played]:
 
 
 def main() -> None:
-    """Play the examples named in the arguments, or all examples, and print the results."""
+    """Run the examples named in the arguments, or all examples, and print the results."""
     prepare("examples")
     table = Table(title="Shops in examples/")
     for name in ("shop", "forged webhook", "order after the payment", "s"):

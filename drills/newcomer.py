@@ -1,4 +1,4 @@
-"""Play docs/integrate/quickstart.md in a clean clone, as a newcomer would.
+"""Follow docs/integrate/quickstart.md in a clean clone, as a newcomer would.
 
 The drill prints the duration of each block. The exit status is 1 if a command fails or does not
 print the output that the page shows. The clone does not use this checkout's environment, so it
@@ -96,7 +96,7 @@ class Terminals:
         self.wait(name, self._ready.get(name), done_file)
 
     def wait(self, name: str, printed: str | None, done_file: Path | None = None) -> None:
-        """Wait until a terminal has printed a text or created the `done` file."""
+        """Wait until a terminal has printed `printed` or created the `done` file."""
         deadline = time.monotonic() + _PATIENCE_S
         while not (
             (printed and printed in self.output(name)) or (done_file and done_file.exists())
@@ -144,7 +144,7 @@ class Terminals:
 
 
 def play(folder: Path) -> Iterator[Played]:
-    """Play every block of the page in a clean clone."""
+    """Run every block of the page in a clean clone."""
     base, shop = free_port_base(), free_port()
     ports = {"127.0.0.1:8080": f"127.0.0.1:{base}", "127.0.0.1:3000": f"127.0.0.1:{shop}"}
     ports['("127.0.0.1", 3000)'] = f'("127.0.0.1", {shop})'
@@ -155,7 +155,7 @@ def play(folder: Path) -> Iterator[Played]:
 
 
 def play_page(terminals: Terminals, blocks: Iterable[Block], reader: str) -> Iterator[Played]:
-    """Play the quickstart's blocks for all readers and for `reader`, then check the output."""
+    """Run the quickstart's blocks for all readers and for `reader`, then check the output."""
     for block in blocks:
         began = time.monotonic()
         if (file := _FILE.match(block.text)) is not None:
@@ -191,7 +191,7 @@ def _lines(terminals: Terminals, name: str, start: str) -> int:
 
 
 def main() -> None:
-    """Play the page and print the durations."""
+    """Follow the page, and print the durations."""
     console = Console(width=110)
     table = Table(title="docs/integrate/quickstart.md in a clean clone")
     for name in ("part", "first command or file", "s"):

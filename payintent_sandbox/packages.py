@@ -1,4 +1,4 @@
-"""Build the Python SDKs of a source checkout, which the sandbox serves at `/packages/`."""
+"""Build the Python SDKs from a source checkout. The sandbox serves them at `/packages/`."""
 
 import os
 import subprocess

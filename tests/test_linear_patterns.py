@@ -22,7 +22,7 @@ _CALLS = {"compile", "search", "sub", "subn", "split", "findall", "finditer"} | 
 #: Expressions that the automaton cannot check, with the reason why they are harmless.
 _EXCUSED = {
     "payintent/http/pages/static_files.py": "reads the SDK's own source, once",
-    "payintent_sandbox/chains/anvil_binary.py": "reads what a sandbox program says of its version",
+    "payintent_sandbox/chains/anvil_binary.py": "reads the version that a sandbox program prints",
 }
 
 

@@ -54,7 +54,7 @@ def read_captured_money(row: Row) -> CapturedMoney:
 
 
 def to_columns(entries: Sequence[LedgerEntry]) -> list[list[Any]]:
-    """Return the entries column by column, in the order of the inserts' parameters."""
+    """Return the entries column by column, in the order of the INSERT parameters."""
     return [
         [entry.fact_id for entry in entries],
         [entry.fact for entry in entries],

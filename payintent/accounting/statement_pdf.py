@@ -224,8 +224,8 @@ def _find_font(letter: str) -> Path | None:
 def _load_font(name: str, path: Path) -> TTFont:
     font = TTFont(name, str(path))
     face: Any = font.face
-    # ReportLab writes invalid text for code points above U+FFFF. Glyphs without a code are assigned
-    # a private-use code.
+    # ReportLab writes invalid text for code points above U+FFFF. Glyphs without a lower code point
+    # are assigned a private-use code point.
     letters: dict[int, list[int]] = face.glyphToChar
     short_codes = {
         glyph: [code for code in codes if code <= _PLANE_MAX] for glyph, codes in letters.items()

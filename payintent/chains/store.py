@@ -100,7 +100,7 @@ TEST_FACTORY = DeployedContract(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChainCursor:
-    """Reading progress on a chain, and its newest known block."""
+    """How far a chain has been read, and its newest known block."""
 
     chain: str
     block: int

@@ -1,4 +1,4 @@
-"""Emails to buyers: receipts, payment links, and links to enter the address for a refund."""
+"""Emails to buyers: receipts, payment links, and links for entering a refund address."""
 
 from collections.abc import Sequence
 from typing import Any

@@ -32,8 +32,8 @@ async def get_events(visit: CheckoutVisit) -> Response:
     """`GET /checkout/{checkout_id}/events`: stream changes until the payment ends.
 
     The stream closes after at most five minutes. `Last-Event-ID` is the latest version that
-    the client has received, and is not sent again. If that version is final, the response is 204,
-    which stops the browser from reconnecting.
+    the client has received. It is not sent again. If it is final, the response is 204, which stops
+    the browser from reconnecting.
     """
     last_version = _read_last_version(visit.request)
     if visit.payment.status in TERMINAL and visit.payment.version == last_version:

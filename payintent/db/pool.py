@@ -118,7 +118,7 @@ class ConnectionPool:
         return await self._wait() or await self._open()
 
     def _pass_to_waiter(self, connection: Connection | None) -> None:
-        """Pass a connection to the first waiting caller; None makes the caller open another."""
+        """Pass a connection to the first waiting caller, or None to make it open a connection."""
         while self._waiters:
             waiter = self._waiters.popleft()
             if not waiter.done():

@@ -1,6 +1,6 @@
 """Search for the logs of deposits and sweeps.
 
-Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`, as an incident.
+Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`.
 """
 
 from collections.abc import Callable, Collection, Mapping, Sequence

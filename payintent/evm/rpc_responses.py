@@ -1,6 +1,6 @@
 """Build log requests, and decode and validate the responses of endpoints.
 
-Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`, as an incident.
+Invalid responses raise ValueError. Contradictory logs raise `RpcFaultError`.
 """
 
 from collections.abc import Collection, Mapping, Sequence

@@ -150,7 +150,7 @@ async def show_way(request: Request) -> Response:
     """`GET /pay/{way}?product=`: a page for each way to open the checkout."""
     way, product = request.path_params["way"], _product(request.query_params.get("product"))
     if way not in _WAYS:
-        raise HTTPException(404, "This way to pay does not exist.")
+        raise HTTPException(404, "This payment option does not exist.")
     service = _origin(_shop(request).config.api_url)
     answer = _page("pay.html", way=way, says=_WAYS[way], product=product, service=service)
     answer.headers["content-security-policy"] += (

@@ -1,4 +1,4 @@
-"""The gas costs of our contracts. Gas is the same on every machine, so an increase is a change."""
+"""The gas costs of our contracts. They do not depend on the machine, only on the code."""
 
 import asyncio
 import re

@@ -380,7 +380,7 @@ def _sources(page: Answer) -> list[str]:
 
 async def test_a_product_picture_is_served_from_the_checkout_origin(api: Api, shop: Shop) -> None:
     page = await _page(api, shop.serve("/book.png", make_picture(600, 300)))
-    assert shop.requested_paths == []  # neither create nor the page waits for the image
+    assert shop.requested_paths == []  # neither the create request nor the page waits for the image
     assert str(shop.port) not in page.body.decode().replace("data-", "")
     assert "img-src 'self' data:;" in page.headers["Content-Security-Policy"]
     [source] = _sources(page)

@@ -127,7 +127,7 @@ async def test_keys_are_issued_listed_and_revoked(run: Run, world: World) -> Non
     assert issued["api_key"] not in keys.out
 
 
-async def test_a_payment_is_shown_without_its_capability(run: Run, world: World) -> None:
+async def test_a_payment_is_shown_with_a_masked_checkout_id(run: Run, world: World) -> None:
     from payintent.core import ids
 
     payment = await world.create(metadata='{"b": 1.0}')

@@ -1,4 +1,4 @@
-"""`payintent doctor` reports incomplete operators and accounts."""
+"""`payintent doctor` reports missing operators and incomplete accounts."""
 
 import asyncio
 from dataclasses import replace

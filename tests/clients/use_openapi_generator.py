@@ -1,4 +1,4 @@
-"""Run a merchant's actions with openapi-generator's Python client, and print them as JSON.
+"""Run a merchant's actions with openapi-generator's Python client, and print the results as JSON.
 
 Arguments: the service's URL, the key, the id of a paid payment, a buyer who is denied.
 """

@@ -18,7 +18,7 @@ KEY = "MDEyMzQ1Njc4OWFiY2RlZjAxMjM0NTY3ODlhYmNkZWY="
 
 @asynccontextmanager
 async def own_database() -> AsyncIterator[Settings]:
-    """Create a separate database on the tests' server, because a test's database ends with it."""
+    """Create a database on the tests' server, because a test's database ends with the test."""
     server, name = os.environ[SERVER_ENV], f"test_{uuid4().hex}"
     await _run(server, f'CREATE DATABASE "{name}" TEMPLATE "{TEMPLATE}" STRATEGY file_copy')
     values = {

@@ -1,4 +1,4 @@
-"""The differences between gateways, which determine an adapter's tests before it is opened."""
+"""The differences between gateways. They select an adapter's tests before it is opened."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -53,7 +53,7 @@ class Traits:
     can_close: bool = True  # otherwise, a close only inquires, and an open session stays open
     makes_callbacks: bool = True
     reports_currency: bool = True  # in callbacks; `restate` can change it
-    reports_decimals: bool = True  # amounts are decimal texts, which can have too many digits
+    reports_decimals: bool = True  # amounts are decimal strings, which can have too many digits
     makes_refund_callbacks: bool = True
     refunds_parts: bool = True  # otherwise, only full refunds
     refunds_again: bool = True  # repeated requests with an id create one refund
@@ -70,7 +70,7 @@ class Traits:
 _BY_CARD = "a card pays the amount on the page"
 _SIMULATOR_CANNOT = {
     Scenario.PAYS_LESS: "its cards pay the amount or more",
-    Scenario.PAYS_LATE: "at the kit's time scale its late captures take an hour and a half",
+    Scenario.PAYS_LATE: "at the kit's time scale, its late captures take an hour and a half",
     Scenario.UNDECIDED: "the protocol is ours, and documents every status",
 }
 
@@ -90,7 +90,7 @@ TRAITS = {
     ),
     "ecpay": Traits(
         cannot={
-            Scenario.CANCELS: "the page has no such button, and ECPay does not notice a departure",
+            Scenario.CANCELS: "the page has no button; ECPay does not notice when a buyer leaves",
             **dict.fromkeys((Scenario.PAYS_LESS, Scenario.PAYS_MORE), _BY_CARD),
             Scenario.PAYS_LATE: "the emulator's page never closes",
         },

@@ -253,7 +253,7 @@ async def test_a_payment_read_from_the_standby_after_its_expiry_is_shown_as_expi
         )
         return row["moved"]
 
-    await wait_until(is_replayed, "the standby has the other clock")
+    await wait_until(is_replayed, "the standby has the advanced clock")
     async with pause_replay(pair):
         answer = await api.send("GET", "/v1/payments", headers=api.bearer())
         assert [(item["id"], item["status"]) for item in answer.json["data"]] == [

@@ -258,7 +258,7 @@ esac"""
 
 
 def _find_four_digit_port() -> int:
-    """Find a port such that it and the API's operator port (with a leading 1) are free."""
+    """Find a free port whose operator port (the same number after a leading 1) is also free."""
     choices = random.SystemRandom().sample(range(2_000, 5_000), 100)
     return next(port for port in choices if reserve_ports(port) and reserve_ports(10_000 + port))
 

@@ -180,7 +180,7 @@ def to_base64(der: bytes) -> str:
     ],
     ids=range(4),
 )
-def test_keys_can_be_pem_or_der_and_the_gateway_key_a_certificate(
+def test_keys_can_be_pem_or_der_and_the_gateway_key_can_be_a_certificate(
     private_key: str, gateway_key: str
 ) -> None:
     keys = TwoC2pKeys(private_key, gateway_key)

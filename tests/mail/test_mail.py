@@ -190,7 +190,7 @@ async def test_receipts_need_a_mail_server(world: World, settings: Settings) -> 
     assert await _list_queued(world) == []
 
 
-async def test_mail_to_a_busy_server_is_retried_and_finally_given_up(
+async def test_mail_to_a_busy_server_is_retried_and_finally_abandoned(
     world: World, server: SmtpServer, capsys: pytest.CaptureFixture[str]
 ) -> None:
     server.said["RCPT"] = "451 later"
@@ -214,7 +214,7 @@ async def test_mail_to_a_busy_server_is_retried_and_finally_given_up(
 
 
 @pytest.mark.parametrize("command", ["RCPT", "DATA"])
-async def test_permanently_rejected_mail_is_given_up_immediately(
+async def test_permanently_rejected_mail_is_abandoned_immediately(
     world: World, server: SmtpServer, command: str
 ) -> None:
     server.said[command] = "550 no such person"
@@ -224,7 +224,7 @@ async def test_permanently_rejected_mail_is_given_up_immediately(
 
 
 @pytest.mark.parametrize("command", ["MAIL", "EHLO"])
-async def test_mail_is_not_given_up_if_the_server_rejects_the_sender(
+async def test_mail_is_not_abandoned_if_the_server_rejects_the_sender(
     world: World, server: SmtpServer, command: str
 ) -> None:
     server.said |= {command: "550 not you", "HELO": "550 not you"}
@@ -247,7 +247,7 @@ async def test_a_dropped_connection_does_not_lose_mail(world: World, server: Smt
     assert queued["attempts"] == 1
 
 
-async def test_concurrent_workers_send_each_mail_once(world: World, server: SmtpServer) -> None:
+async def test_concurrent_workers_send_each_email_once(world: World, server: SmtpServer) -> None:
     await _mail_receipts(world)
     await _pay(world)
     [row] = await _list_queued(world)
@@ -376,7 +376,7 @@ async def test_a_lone_surrogate_in_a_product_name_does_not_block_the_receipt(
         (UnsendableMailError("no address"), False),
     ],
 )
-async def test_a_mail_that_cannot_be_composed_does_not_block_other_mail(
+async def test_an_email_that_cannot_be_composed_does_not_block_other_mail(
     world: World, server: SmtpServer, error: Exception, is_retried: bool
 ) -> None:
     await _mail_receipts(world)
@@ -425,7 +425,7 @@ async def test_a_line_with_a_single_dot_does_not_end_the_email(
     assert raw.endswith(b"last\r\n")
 
 
-async def test_mail_to_a_stored_invalid_address_is_given_up(
+async def test_mail_to_a_stored_invalid_address_is_abandoned(
     world: World, server: SmtpServer
 ) -> None:
     await _mail_receipts(world)

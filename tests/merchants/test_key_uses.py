@@ -1,4 +1,4 @@
-"""A key's last use is stored with a resolution of a minute, separately from its requests."""
+"""A key's last use is stored with a resolution of one minute, separately from its requests."""
 
 import asyncio
 from typing import Any

@@ -24,7 +24,7 @@ async def _rotate(api: Api) -> str:
     return old
 
 
-async def test_a_create_is_replayed_with_the_next_api_key_of_the_merchant(api: Api) -> None:
+async def test_a_creation_is_replayed_with_the_merchants_next_api_key(api: Api) -> None:
     key = str(uuid4())
     first = await api.create(key)
     old = await _rotate(api)
@@ -36,7 +36,7 @@ async def test_a_create_is_replayed_with_the_next_api_key_of_the_merchant(api: A
     assert await count(api) == 1
 
 
-async def test_a_cancel_is_replayed_with_the_next_api_key_of_the_merchant(api: Api) -> None:
+async def test_a_cancellation_is_replayed_with_the_merchants_next_api_key(api: Api) -> None:
     created, key = await api.create(), str(uuid4())
     first = await cancel(api, created, key)
     await _rotate(api)
@@ -45,7 +45,9 @@ async def test_a_cancel_is_replayed_with_the_next_api_key_of_the_merchant(api: A
     assert await api.world.events(await payment_of(api, created)) == ["payment.cancelled"]
 
 
-async def test_the_key_of_a_cancel_expires_after_a_day_of_the_database_clock(api: Api) -> None:
+async def test_the_key_of_a_cancellation_expires_after_a_day_by_the_database_clock(
+    api: Api,
+) -> None:
     created, key = await api.create(), str(uuid4())
     assert (await cancel(api, created, key)).status == 200
     await api.world.move_clock(DAY_S - 60)
@@ -74,7 +76,7 @@ async def test_a_denial_is_replayed_for_a_day_even_if_its_rule_is_removed(api: A
     assert (await api.create(key, payer_uid="eve")).status == 201
 
 
-async def test_a_cancel_changes_nothing_if_its_connection_is_lost_before_the_commit(
+async def test_a_cancellation_changes_nothing_if_its_connection_is_lost_before_the_commit(
     api: Api,
 ) -> None:
     created, key = await api.create(), str(uuid4())
@@ -97,7 +99,7 @@ async def test_a_cancel_changes_nothing_if_its_connection_is_lost_before_the_com
     assert (answer.status, answer.headers.get(_REPLAYED)) == (200, None)
 
 
-async def test_concurrent_cancels_with_the_same_key_cancel_once(api: Api) -> None:
+async def test_concurrent_cancellations_with_the_same_key_cancel_once(api: Api) -> None:
     created, key = await api.create(), str(uuid4())
     answers = await asyncio.gather(*(cancel(api, created, key) for _ in range(50)))
     assert {(answer.status, answer.body) for answer in answers} == {
@@ -107,7 +109,7 @@ async def test_concurrent_cancels_with_the_same_key_cancel_once(api: Api) -> Non
     assert await api.world.events(await payment_of(api, created)) == ["payment.cancelled"]
 
 
-async def test_of_concurrent_cancels_with_two_keys_the_refused_key_can_be_reused(api: Api) -> None:
+async def test_the_key_of_a_refused_concurrent_cancellation_can_be_reused(api: Api) -> None:
     created, keys = await api.create(), [str(uuid4()), str(uuid4())]
     answers = await asyncio.gather(*(cancel(api, created, key) for key in keys))
     by_status: dict[int, tuple[str, Answer]] = {

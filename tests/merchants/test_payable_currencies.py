@@ -174,7 +174,9 @@ async def test_an_amount_with_more_decimals_than_any_token_is_refused(api: Api) 
     assert refusal(await create(api, "USDT", seven_decimals)) == _INVALID
 
 
-async def test_updated_at_does_not_change_if_another_method_offers_the_same(api: Api) -> None:
+async def test_updated_at_does_not_change_if_another_method_offers_the_same_currencies(
+    api: Api,
+) -> None:
     before = await catalog(api)
     for number, operation in enumerate(
         [

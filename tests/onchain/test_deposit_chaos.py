@@ -112,7 +112,7 @@ class History:
         await self.sweep_most()
 
     async def sweep_most(self) -> None:
-        """Sweep all addresses except two, so that both kinds are checked."""
+        """Sweep all addresses except two, so that swept and unswept addresses are checked."""
         sessions = [session for _, session in self.bills.values()]
         await self.deposits.sweep(*sessions[2:])
         await self.deposits.ground.mine(CONFIRMATIONS + 1)

@@ -1,4 +1,4 @@
-"""The contract as the tests enforce it: stricter than for callers, without undeclared data."""
+"""The contract as the tests enforce it. Unlike for callers, undeclared data is not allowed."""
 
 import re
 from collections.abc import Iterator
@@ -68,6 +68,6 @@ def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
 
 
 def conforms(method: str, path: str, answer: Answer) -> Answer:
-    """Check a route's response against the contract, and return it. `path` is the contract's."""
+    """Check a response against the contract, and return it. `path` is the path in the contract."""
     check(method, re.sub(r"{\w+}", "x", path), answer.status, answer.headers, answer.body)
     return answer

@@ -74,7 +74,7 @@ async def test_every_change_writes_one_audit_entry_and_a_read_writes_nothing(sta
 
 
 def _check_approval_entries(action: str, entries: dict[str, Any]) -> dict[str, Any]:
-    """Check the entries of the approval, if any; return the fields that it adds to the change."""
+    """Check the entries of an approval; return the fields that it adds to the change's entry."""
     if action.startswith("approval."):
         expected = {"chain.set"} if action == "approval.approve" else set()
         assert set(entries) == expected

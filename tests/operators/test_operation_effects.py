@@ -553,7 +553,7 @@ async def test_an_account_without_the_required_credentials_is_rejected(world: Wo
     assert len(await world.perform(ListAccounts())) == 1
 
 
-async def test_an_unknown_credential_is_rejected_and_the_correct_name_suggested(
+async def test_an_unknown_credential_is_rejected_and_the_correct_name_is_suggested(
     world: World,
 ) -> None:
     mistyped = {"signing_secret": "x", "signing_secrets": "x"}

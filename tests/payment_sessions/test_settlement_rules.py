@@ -224,7 +224,7 @@ def test_a_report_that_is_not_final_has_no_effect() -> None:
             assert case.verdict == SettlementDecision(), case
 
 
-def test_a_declined_attempt_is_only_counted_in_every_state() -> None:
+def test_in_every_state_a_declined_attempt_is_only_counted() -> None:
     for case in _where(said="attempted"):
         assert replace(case.verdict, closes_session=False) == SettlementDecision(
             counts_attempt=True

@@ -223,7 +223,7 @@ async def test_malformed_passkey_responses_are_rejected(person: Person) -> None:
 async def test_the_sign_in_page_does_not_reveal_members_or_passkeys(
     person: Person, api: Api
 ) -> None:
-    """The page is identical if a member has a passkey and if not."""
+    """The page is the same whether or not a member has a passkey."""
     await person.get(SIGN_IN)
     options = await person.challenge()
     assert set(options) <= {"challenge", "rpId", "userVerification", "timeout"}

@@ -219,7 +219,7 @@ async def test_a_fractional_amount_can_be_refunded_in_full_by_a_gateway_without_
     assert await read_books(world, payment) == Books("REFUNDED", "1599.5", "0", 160000, 0)
 
 
-async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_the_remainder(
+async def test_a_partial_refund_includes_its_share_of_the_fee_and_the_last_includes_the_rest(
     world: World,
 ) -> None:
     await set_fee(world, "0.03")

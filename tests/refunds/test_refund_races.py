@@ -82,7 +82,7 @@ async def test_only_one_of_fifty_concurrent_refunds_of_60_is_accepted_for_a_paym
 async def test_fifty_concurrent_small_refunds_never_exceed_the_payment(
     apis: list[Api],
 ) -> None:
-    """Workers settle the refunds concurrently: both lock in the same order."""
+    """Workers settle the refunds concurrently. Creating and settling use the same lock order."""
     api = apis[0]
     created = await create_paid(api, currency="USD", amount="100.00")
     requests = asyncio.create_task(

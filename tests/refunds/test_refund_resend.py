@@ -199,7 +199,7 @@ async def test_a_refund_of_disputed_money_cannot_be_resent(
 async def test_a_refund_with_a_transfer_on_the_chain_cannot_be_resent(
     world: World, handed_over: tuple[Payment, Refund]
 ) -> None:
-    """An operator must first examine the transfer with the id of the refund."""
+    """An operator must first examine the transfer that contains the refund's id."""
     _, refund = handed_over
     contract = AddContract(chain="native", address=CONTRACT, receiver=RECEIVER, deployed_block=1)
     account_id = (await world.perform(contract)).account_id

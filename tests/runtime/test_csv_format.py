@@ -29,7 +29,7 @@ def test_removing_the_guards_restores_the_text(text: str) -> None:
 
 @given(_TEXTS, st.sampled_from(";,\t"))
 def test_no_cell_starts_a_formula_with_any_separator(text: str, separator: str) -> None:
-    """Spreadsheets with another separator see quotation marks in the middle of a cell."""
+    """If the separator differs, a spreadsheet finds quotation marks in the middle of a cell."""
     [line] = csv.reader(StringIO(write_csv([["a", text]]), newline=""))
     cells = [line[1]] if separator == "," else re.split(f"[{separator}\r\n]", line[1])
     for cell in cells:

@@ -246,7 +246,7 @@ async def test_the_supervisor_ends_if_no_process_can_be_started(
         finally:
             await owner.execute("UPDATE installation SET pepper_mark = reverse(pepper_mark)")
             await owner.close()
-        assert _refuses(api.port), "nobody keeps clients waiting"
+        assert _refuses(api.port), "connections are refused immediately"
         assert len(api.events("process_ended")) <= 3
 
 

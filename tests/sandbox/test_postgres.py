@@ -192,7 +192,7 @@ def test_data_in_use_by_a_running_process_is_refused_and_unchanged(
     assert query_value(url, "SELECT 1") == 1
 
 
-@pytest.mark.skipif(sys.platform != "linux", reason="the death signal is Linux's")
+@pytest.mark.skipif(sys.platform != "linux", reason="only Linux has the death signal")
 def test_the_server_ends_when_its_parent_is_killed(data_dir: Path) -> None:
     with another_process(data_dir) as (parent, url):
         assert query_value(url, "SELECT 1") == 1
@@ -281,7 +281,7 @@ def test_a_failed_start_shows_the_end_of_the_log(server: Postgres, data_dir: Pat
     assert not server.alive()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root gives the server to another user")
+@pytest.mark.skipif(os.geteuid() != 0, reason="only root runs the server as another user")
 def test_the_server_runs_below_a_folder_that_only_root_can_read(
     capfd: pytest.CaptureFixture[str],
 ) -> None:

@@ -73,7 +73,7 @@ class Money:
         return ends is not None and datetime.fromisoformat(ends) <= datetime.now(UTC)
 
     async def counts_case_money(self, payment_id: str) -> bool:
-        """Return whether the shop treats the money of a case as a payment."""
+        """Return whether the shop treats money in a case as a payment."""
         if "delivers_for_cases" not in self.faults:
             return False
         return bool((await self._request("GET", f"/cases?payment_id={payment_id}"))[1]["data"])

@@ -1,4 +1,4 @@
-"""The TypeScript SDK supports all merchant actions and the contract, and retries safely."""
+"""The TypeScript SDK supports all merchant actions, matches the contract, and retries safely."""
 
 import asyncio
 import json

@@ -1,6 +1,6 @@
 """Use keys, URLs and secrets as read from files; print the sent values or the errors.
 
-Standard input, as JSON: triples of a kind of text, the text and a webhook. Argument: a URL.
+Standard input, as JSON: triples of a kind, a value of this kind, and a webhook. Argument: a URL.
 """
 
 import io

@@ -1,4 +1,4 @@
-"""Run a merchant's actions with the Python SDK, and print them as JSON.
+"""Run a merchant's actions with the Python SDK, and print the results as JSON.
 
 Arguments: sync or async, the service's URL, the key, the id of a paid payment, a denied buyer.
 """

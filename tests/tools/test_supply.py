@@ -145,7 +145,7 @@ def test_no_package_in_medusas_lock_file_has_an_unapproved_licence() -> None:
     assert [name for name, licence in licences.items() if "LICENSE" in licence] == []
 
 
-def test_every_example_is_run_and_has_a_readme_of_five_lines() -> None:
+def test_every_example_is_run_and_has_a_readme_with_five_steps() -> None:
     shops = {path.parent.name: path.read_text() for path in ROOT.glob("examples/*/README.md")}
     assert set(shops) == {shop.name for shop in SHOPS}
     lines = {name: re.findall(r"^\d\. ", text, re.MULTILINE) for name, text in shops.items()}

@@ -70,7 +70,7 @@ async def page(
 
 
 async def _find_problems(page: Page) -> list[str]:
-    """Check a page in wide and narrow, light and dark; it is wide and light afterwards."""
+    """Check a page at two widths in light and dark mode, and leave it wide and light."""
     problems = await checks.axe(page) + await checks.too_small(page)
     await page.emulate_media(color_scheme="dark")
     problems += await checks.axe(page, *checks.COLOURS)

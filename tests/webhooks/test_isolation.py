@@ -48,7 +48,7 @@ def test_without_a_suspect_share_healthy_merchants_would_wait_too_long():
 
 
 class _OnePool:
-    """The usual dispatcher: sockets are assigned first come, first served."""
+    """The usual dispatcher, which assigns sockets on a first-come, first-served basis."""
 
     def __init__(self, sockets_max, _clock) -> None:
         self._free = sockets_max

@@ -1,4 +1,4 @@
-"""The payments of the shop's orders."""
+"""Payments for the shop's orders."""
 
 import logging
 from uuid import uuid5

@@ -79,7 +79,7 @@ class Disputes:
         self._movements.append((name, dispute["id"], category, amount, dispute["currency"], at))
 
     def holds(self, intent_id: str) -> bool:
-        """Return whether an intent has a dispute that forbids refunds."""
+        """Return whether an intent has a dispute that prevents refunds."""
         return any(
             dispute["payment_intent"] == intent_id and dispute["status"] in _HOLDING
             for dispute in self._disputes.values()

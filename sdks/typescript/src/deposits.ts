@@ -2,8 +2,8 @@
  * Verifies deposit addresses against a factory that you have stored.
  *
  * A deposit address depends only on the deposit factory, on the hash of the code that the factory deploys, and on the
- * session's `pay_uuid`. Store the chain when you go live, from `GET /v1/chains/{slug}`. A compromised installation then
- * cannot redirect deposits unnoticed.
+ * session's `pay_uuid`. When you go live, store the response from `GET /v1/chains/{slug}`, so that a compromised
+ * installation cannot redirect deposits unnoticed.
  */
 
 import { PayintentError } from "./errors.js";

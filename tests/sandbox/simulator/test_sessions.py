@@ -25,7 +25,9 @@ async def test_a_new_session_is_open_and_found_by_id_and_reference(shop: Shop) -
     assert await shop.inquire(session["id"]) == await shop.inquire(order["reference"]) == session
 
 
-async def test_a_repeated_reference_returns_the_session_and_a_changed_order_409(shop: Shop) -> None:
+async def test_a_repeated_reference_returns_the_session_but_a_changed_order_returns_409(
+    shop: Shop,
+) -> None:
     order = shop.order()
     first = await shop.call("POST", "/v1/sessions", json=order)
     repeated = await shop.call("POST", "/v1/sessions", json=order)
@@ -35,7 +37,9 @@ async def test_a_repeated_reference_returns_the_session_and_a_changed_order_409(
     assert (dearer.status, other_currency.status) == (409, 409)
 
 
-async def test_a_wrong_key_gets_a_401_and_sessions_of_another_account_a_404(shop: Shop) -> None:
+async def test_a_wrong_key_gets_a_401_and_a_session_of_another_account_gets_a_404(
+    shop: Shop,
+) -> None:
     session = await shop.create()
     path = f"/v1/sessions/{session['id']}"
     by_reference = f"/v1/sessions/{session['reference']}"
@@ -126,7 +130,7 @@ async def test_a_session_expires_at_its_deadline_and_closes_as_expired(shop: Sho
     assert (closed.status, closed.json["status"]) == (200, "expired")
 
 
-async def test_the_page_works_without_scripts_and_escapes_texts(shop: Shop) -> None:
+async def test_the_page_works_without_scripts_and_escapes_text(shop: Shop) -> None:
     session = await shop.create()
     page = await shop.call("GET", session["pay_url"], key="")
     assert page.status == 200
