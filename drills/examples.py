@@ -193,7 +193,7 @@ async def _place(place: Place, http: aiohttp.ClientSession, buyer: Browser) -> d
     await buyer.submit(buyer.forms[0])
     payment = await _newest_payment(http, place.secrets)
     if await _order(place, http, payment) != "waiting":
-        raise PlayError("an unpaid order is not waiting")
+        raise PlayError("an unpaid order is not shown as waiting")
     return payment
 
 

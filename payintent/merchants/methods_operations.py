@@ -182,8 +182,8 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         values = to_json_value(method)
         values["label_translations"] = format_translations(method.label_translations)
         return [
-            f"{name} of method {method.id} ({quote_input(method.label)}) of merchant "
-            f"{method.merchant_id} changes from {values[name]} to {value}"
+            f"{name} of merchant {method.merchant_id}'s method {method.id} "
+            f"({quote_input(method.label)}) changes from {values[name]} to {value}"
             for name, value in details(self).items()
             if name != "method_id"
         ]
@@ -287,7 +287,7 @@ def parse_translations(entries: Iterable[str]) -> dict[str, str]:
         language, _, label = entry.partition(":")
         if language not in LOCALES:
             raise BadRequestError(
-                "label_translations must be LANGUAGE:LABEL with a language of "
+                "label_translations must be LANGUAGE:LABEL with one of the languages "
                 f"{', '.join(LOCALES)}, not {quote_input(entry)}"
             )
         if language in translations:

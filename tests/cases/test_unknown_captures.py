@@ -86,7 +86,7 @@ async def test_a_case_at_a_merchants_own_account_belongs_to_the_merchant(world: 
 async def test_a_case_states_that_the_session_belongs_to_another_account(
     world: World,
 ) -> None:
-    """Two accounts with one secret key: the gateway reports all payments to both."""
+    """If two accounts share a secret key, the gateway reports all payments to both."""
     _, session_id = await selected(world)
     await tell(world, session_id)
     await tell(world, session_id, account_id=await add_account(world))

@@ -34,7 +34,7 @@ _SECRETS = re.compile(r"PEPPER|KEYRING|SECRET|PASSWORD|DATABASE_URL")
 
 
 class _Unit(configparser.ConfigParser):
-    """Parse a unit file. Only the last value of a repeated key is read."""
+    """A parsed unit file. Only the last value of a repeated key is kept."""
 
     def __init__(self, name: str) -> None:
         super().__init__(interpolation=None, strict=False)

@@ -45,7 +45,7 @@ BODY = b'{"error": "no such thing", "card": "4242424242424242"}'
 
 @pytest.fixture
 async def accounts(world: World) -> AsyncIterator[GatewayAccounts]:
-    """Accounts of the world whose gateway is called over HTTP."""
+    """The world's accounts, whose gateway is called over HTTP."""
     http = GatewayHttpClient(timeout_s=5, response_bytes_max=1_000)
     service = world.service
     gateways = {"fake": SimulatorGateway(http)}

@@ -367,7 +367,7 @@ async def test_a_reference_is_escaped_in_the_url_path(
     assert stripe.requests[0].form == {}
 
 
-async def test_an_unanswered_creation_is_repeated_unchanged_and_then_inquired(
+async def test_an_unanswered_creation_is_repeated_unchanged_before_the_session_is_queried(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = order()

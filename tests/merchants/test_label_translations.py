@@ -32,7 +32,7 @@ def test_every_checkout_language_can_have_a_label_of_100_characters() -> None:
 @pytest.mark.parametrize(
     ("entries", "problem"),
     [
-        (["Karte"], "must be LANGUAGE:LABEL with a language of en, ja, .*, not 'Karte'"),
+        (["Karte"], "must be LANGUAGE:LABEL with one of the languages en, ja, .*, not 'Karte'"),
         (["de:Karte"], ".*not 'de:Karte'$"),
         (["TH:a"], ".*not 'TH:a'$"),
         ([" th:a"], ".*not ' th:a'$"),

@@ -712,7 +712,7 @@ def _session_report(session_id: UUID, kind: str) -> SessionReport | OutcomeUnkno
 
 
 class ScriptedGateway(FakeGateway):
-    """A fake that can call back before it responds, with a separate name for each session."""
+    """A fake gateway with scripted reports, which can send a callback before it responds."""
 
     before_response: Callable[[UUID], Action] | None = None
     report_refund: Callable[[Any], RefundReport | OutcomeUnknown]

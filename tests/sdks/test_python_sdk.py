@@ -53,7 +53,7 @@ _REQUESTS = {  # parameters of methods
     "TransferToTestPayment",
 }
 _ERRORS = {"ApiError", "Denial"}
-#: Events without an id in the body: it is in the `webhook-id` header or in the feed entry.
+#: Events whose body has no id. The id is in the `webhook-id` header or in the feed entry.
 _IN_A_HEADER = {"PaymentCompleted", "PaymentFailed", "PaymentExpired", "PaymentCancelled"}
 
 

@@ -517,7 +517,7 @@ async def _failed_run(world: World, account_id: int) -> UUID:
 
 
 async def _payout(world: World, service: Service) -> UUID:
-    """Record a small payout of the paid payment to the first merchant."""
+    """Record a small payout to the first merchant."""
     record = RecordPayout(
         merchant_id=world.merchant_id, amount="1.00", currency="THB", reference="transfer 1"
     )
@@ -525,7 +525,7 @@ async def _payout(world: World, service: Service) -> UUID:
 
 
 async def _gateway_payout(service: Service, account_id: int) -> UUID:
-    """Record a gateway's payout of an account."""
+    """Record a gateway's payout for an account."""
     record = RecordGatewayPayout(
         account_id=account_id, amount="9.00", currency="THB", reference="po_1"
     )

@@ -83,7 +83,7 @@ async def test_a_capture_after_a_decline_opens_a_case_and_does_not_change_the_pa
     assert await _cases(side, created) == ["LATE_PAYMENT"]
 
 
-async def test_a_result_that_is_not_reported_is_inquired(side: Api) -> None:
+async def test_a_result_that_is_not_reported_is_found_by_inquiry(side: Api) -> None:
     created = await side.create()
     answer = await act(side, created, "pay", card="4000009900000046")
     assert answer.json["status"] == "PROCESSING"

@@ -34,7 +34,7 @@ async def chain(
 
 
 async def _replace(wallet: Wallet, count: int, *, cancel: bool = False) -> None:
-    """Replace the last of this many transactions when the page is waiting for it."""
+    """Wait for `count` transactions, and replace the last while the page waits for it."""
     await until(lambda: len(wallet.hashes) >= count)
     await wallet.wait_for_call("eth_getTransactionCount", 1)
     original = await wallet.chain.ask("eth_getTransactionByHash", wallet.hashes[-1])

@@ -81,7 +81,7 @@ async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]
 async def claim(
     database: Database, chain: str, sender: bytes, batch: SweepBatch
 ) -> tuple[UUID, Collection[UUID]] | None:
-    """Claim the batch's addresses that are neither claimed nor swept since they were listed.
+    """Claim the batch's addresses that have been neither claimed nor swept since they were listed.
 
     Returns the batch's id and its sessions, or None if no address is left.
     """
