@@ -15,7 +15,7 @@ from bench.machine import print_machine
 from bench.workspaces import own_servers
 
 GOAL = 2.0  # multiple of the contract's processor time
-FULL = (9_900, 100)  # payments and later blocks; 100 more payments open 10,000 addresses in total
+FULL = (9_900, 100)  # as in `chain`; 10,000 addresses including the 100 payments of the outage
 QUICK = (200, 100)
 
 

@@ -149,11 +149,11 @@ def show(report: Report, console: Console) -> None:
     console.print(_lists(report.lists))
     calls = report.callbacks
     table = Table(title=f"{calls.count} callbacks at a steady rate of {calls.per_s:g}/s, open loop")
-    for name in ("from callback sent", "p50", "p99"):
-        table.add_column(name, justify="left" if name.startswith("from") else "right")
+    for name in ("time since the callback was sent", "p50", "p99"):
+        table.add_column(name, justify="left" if name.startswith("time") else "right")
     for name, middle, high in (
-        ("to PAID committed and answered", calls.answered_p50_ms, calls.answered_p99_ms),
-        ("to first byte of the webhook", calls.webhook_p50_ms, calls.webhook_p99_ms),
+        ("PAID committed and response sent", calls.answered_p50_ms, calls.answered_p99_ms),
+        ("first byte of the webhook", calls.webhook_p50_ms, calls.webhook_p99_ms),
     ):
         table.add_row(name, f"{middle:.1f} ms", f"{high:.1f} ms")
     console.print(table)

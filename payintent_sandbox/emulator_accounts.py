@@ -33,19 +33,17 @@ class EmulatorSpec:
 
 @dataclass(frozen=True, slots=True)
 class RunningEmulator:
-    """An emulator and its port. The methods' `stored` is the emulator's entry in `make_secrets`."""
+    """An emulator and its port. In the methods, `stored` is its entry from `make_secrets`."""
 
     spec: EmulatorSpec
     port: int
 
     @property
     def provider(self) -> str:
-        """Return the provider's name as used in accounts."""
         return self.spec.provider
 
     @property
     def url(self) -> str:
-        """Return the emulator's base URL."""
         return f"http://{_HOST}:{self.port}"
 
     def child(self, stored: Mapping[str, Any], api_url: str, time_scale: float) -> ChildProcess:

@@ -66,22 +66,18 @@ class SandboxInstallation:
 
     @property
     def api_url(self) -> str:
-        """Return the base URL of the API."""
         return f"http://127.0.0.1:{self.ports.api}/v1"
 
     @property
     def simulator_url(self) -> str:
-        """Return the base URL of the simulator."""
         return f"http://127.0.0.1:{self.ports.simulator}"
 
     @property
     def operator_url(self) -> str:
-        """Return the base URL of the operator's API."""
         return f"http://127.0.0.1:{self.ports.operator}"
 
     @property
     def shop_url(self) -> str:
-        """Return the base URL of the demo shop."""
         return f"http://127.0.0.1:{self.ports.shop}"
 
     @property
@@ -91,7 +87,6 @@ class SandboxInstallation:
 
     @property
     def checkout_base(self) -> str:
-        """Return the base URL of the hosted checkout."""
         return f"http://127.0.0.1:{self.ports.api}/c"
 
     @property

@@ -84,7 +84,7 @@ TRACKED = _tracked()
 def test_every_module_has_a_docstring_and_a_limited_size(path: Path) -> None:
     text = path.read_text()
     docstring = ast.get_docstring(_tree(path))
-    assert docstring, "a module opens with one sentence that says what it is"
+    assert docstring, "a module must start with a sentence that describes it"
     assert docstring.splitlines()[0].rstrip().endswith((".", "?"))
     assert path == TABLE or len(text.splitlines()) <= FILE_LINES_MAX
     long = {

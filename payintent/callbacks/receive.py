@@ -270,7 +270,7 @@ async def _add_unknown_capture(tx: Tx, delivery: _CallbackDelivery) -> None:
 
 
 async def _describe_session(tx: Tx, callback: VerifiedCallback) -> str:
-    """Return note text about a session that does not belong to the callback's account."""
+    """Describe the callback's session, which does not belong to its account, for a case's note."""
     if callback.session_id is None:
         return "has no session id"
     session = ids.format_id(ids.SESSION, callback.session_id)

@@ -287,7 +287,8 @@ async def advance_recheck(
     """Record that these addresses have been read up to a block, and return their remaining recheck.
 
     After the last block, the recheck continues with the addresses after `last_id`, or ends if
-    `last_id` is None. Returns None in that case, or if another process has advanced the recheck.
+    `last_id` is None. Returns None after the last block, and if the chain is halted or
+    another process has advanced the recheck.
     """
     row = await tx.row(
         """

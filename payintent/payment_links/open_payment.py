@@ -115,7 +115,7 @@ class LinkPayments:
         digest = self.encryption.digest(
             f"payment link:{link.id}:{order.form_id}:{amount}:{previous_id}"
         )
-        # A merchant's own key could be the same only by chance.
+        # A key chosen by the merchant could match only by chance.
         key = UUID(bytes=digest[:_BUYER_DIGEST_BYTES])
         body = CreatePaymentBody(
             currency=link.terms.currency,
@@ -144,7 +144,7 @@ async def _take_slot(link_id: UUID, tx: Tx, payment_id: UUID) -> None:
 
 
 def _name_buyer(order: LinkOrder, digest: bytes) -> str:
-    """Return the buyer id of the browser's previous payment, or a new random id."""
+    """Return the buyer id of the browser's previous payment, or a new id derived from the form."""
     if order.previous_payment is not None:
         return order.previous_payment.payer_uid
     return f"link_{to_base62(int.from_bytes(digest[_BUYER_DIGEST_BYTES:]), UUID_CHARS)}"

@@ -127,8 +127,8 @@ async def expire(stage: DemoStage) -> None:
 _Flow = Callable[[DemoStage], Awaitable[None]]
 
 FLOWS: tuple[tuple[str, _Flow], ...] = (
-    ("Pay by card", pay_by_card),
-    ("A declined card", decline),
+    ("Paid by card", pay_by_card),
+    ("Declined", decline),
     ("Paid with another method, and late money for the first method", change_method),
     ("Cancelled by the merchant", cancel),
     ("Expired", expire),
@@ -165,7 +165,7 @@ async def play(sandbox: RunningSandbox, console: Console) -> bool:
         once = await _went_well(console, _ended_once(stage))
     if not sandbox.chains:
         console.print("skipped token payments: the sandbox has no dev chains")
-    console.print(f"demo: {passed} of {len(flows)} flows as expected")
+    console.print(f"demo: {passed} of {len(flows)} flows ended as expected")
     return once and passed == len(flows)
 
 

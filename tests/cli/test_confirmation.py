@@ -195,7 +195,9 @@ def test_a_dry_run_of_a_reconciliation_counts_cases_without_opening_them(
     assert again.out.splitlines()[-1] == "cases that would be opened: 0"
 
 
-def test_a_replay_in_a_pipe_prints_its_progress_and_total(terminal_with_events: Terminal) -> None:
+def test_a_replay_without_a_terminal_prints_its_progress_and_total(
+    terminal_with_events: Terminal,
+) -> None:
     result = terminal_with_events.run("webhooks", "replay-missed", "--merchant", "1", "--json")
     assert result.json["events"] == _COUNT
     assert set(result.json) == {"events", "first_event_id", "last_event_id"}

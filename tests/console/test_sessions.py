@@ -79,7 +79,7 @@ async def test_an_invalid_operator_token_cannot_sign_in(
 
 
 class TestSlowedDown:
-    """The limit of failed authentications is low."""
+    """The limit on failed authentications is low."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

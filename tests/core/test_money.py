@@ -106,7 +106,7 @@ def test_amounts_convert_to_smallest_units_and_back(currency: str, number: int, 
 
 
 @pytest.mark.parametrize("code", sorted(DECIMALS))
-def test_each_currency_has_its_amount_decimals(code: str) -> None:
+def test_each_currency_has_the_expected_number_of_decimals(code: str) -> None:
     assert CURRENCIES[code].amount_decimals == DECIMALS[code]
 
 

@@ -474,7 +474,7 @@ async def test_a_refund_is_not_sent_if_the_search_for_it_fails(
     assert [item.method for item in stripe.requests] == ["GET"]
 
 
-async def test_a_refund_is_searched_on_every_page_among_foreign_refunds(
+async def test_a_refund_is_searched_for_on_every_page_among_unrelated_refunds(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     request = refund_request()

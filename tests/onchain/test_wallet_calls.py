@@ -63,7 +63,7 @@ async def _post(api: Api, session: Any, tx_hash: str) -> Answer:
 
 
 @pytest.mark.parametrize("token", ["USDT", "NATIVED"])
-async def test_sending_the_steps_of_the_route_pays_the_payment(
+async def test_sending_the_steps_from_the_route_completes_the_payment(
     api: Api, ground: ChainWorld, token: str
 ) -> None:
     payment, session = await ground.bill(token)

@@ -211,7 +211,7 @@ async def test_the_timeline_shows_who_cancelled_the_payment(world: World) -> Non
     assert one(entries, "cancelled").text == "by the buyer"
 
 
-async def test_the_timeline_includes_denials_of_fraud_screening(world: World) -> None:
+async def test_the_timeline_includes_denials_by_fraud_screening(world: World) -> None:
     payment = await world.create()
     await world.rows(
         """

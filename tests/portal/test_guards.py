@@ -21,7 +21,7 @@ _FORMULA = ("=", "+", "@", "\t", "\r")
 
 
 class TestThrottling:
-    """The limit of failed sign-ins, which is disabled in other tests."""
+    """The limit on failed sign-ins, which is disabled in other tests."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

@@ -298,7 +298,7 @@ async def test_a_pending_refund_in_the_file_is_inquired_about_immediately(
     assert await world.rows("SELECT FROM refund WHERE id = $1 AND next_at <= clock()", refund)
 
 
-async def test_missing_records_are_searched_only_in_the_period_of_the_file(
+async def test_missing_records_are_searched_for_only_in_the_period_of_the_file(
     world: World, write: Write
 ) -> None:
     moments = [datetime(2026, 11, 21, 8, minute, tzinfo=UTC) for minute in (0, 4, 6, 30, 31)]

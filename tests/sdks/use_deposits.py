@@ -1,6 +1,6 @@
 """Derive and verify deposit addresses; print each address, or the name of the error.
 
-Standard input, as JSON: lists of a uuid, a factory and a hash, and lists of a session and
+Standard input contains JSON: lists of a uuid, a factory and a hash, and lists of a session and
 stored chains.
 """
 

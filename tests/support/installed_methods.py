@@ -1,4 +1,4 @@
-"""Methods at gateways that every process has; the fake gateway exists only in a test."""
+"""Methods at gateways that every process has; the fake gateway exists only in the test process."""
 
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants.methods_operations import AddPaymentMethod

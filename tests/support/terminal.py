@@ -1,4 +1,4 @@
-"""The command line in this process, because a process per command would take too long."""
+"""Run commands in this process, because a process for each command would take too long."""
 
 import contextlib
 import io

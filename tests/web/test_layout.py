@@ -76,7 +76,7 @@ async def create_states(checkout: HostedCheckout) -> dict[str, str]:
     return paths | {"receipt": f"{paths['paid']}/receipt", "sorry": "/cs_" + "0" * 16}
 
 
-async def test_every_state_fits_a_small_screen_and_large_text_with_usable_controls(
+async def test_every_state_fits_a_small_screen_with_large_text_and_usable_controls(
     checkout: HostedCheckout,
 ) -> None:
     base = checkout.world.service.settings.checkout_base

@@ -37,7 +37,7 @@ async def sender():
         await item.close()
 
 
-async def test_a_delivery_follows_standard_webhooks_and_verifies(sender, endpoint):
+async def test_a_delivery_follows_standard_webhooks_and_can_be_verified(sender, endpoint):
     async with endpoint(OK) as merchant:
         delivery = _delivery(merchant.url)
         attempt = await sender().send(delivery)

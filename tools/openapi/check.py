@@ -15,7 +15,7 @@ TYPESCRIPT_CLIENT = "openapi-typescript/bin/cli.js"
 
 
 def command(program: str, *arguments: str) -> list[str]:
-    """Return the command of an installed program."""
+    """Return the command that runs an installed program."""
     node, *_ = npm()
     return [node, str(FOLDER / "node_modules" / program), *arguments]
 

@@ -41,7 +41,7 @@ _CODE = re.compile(r"-?[0-9]{1,10}")
 
 
 class _Phase(StrEnum):
-    """The settlement phase of a card authorisation. Closing an authorisation captures it."""
+    """The settlement phase of a card authorisation. Closing an authorisation captures the money."""
 
     AUTHORISED = "authorised"
     CLOSING = "closing"  # the money will be captured
@@ -107,7 +107,7 @@ class _CardPayment:
 async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundResult:
-    """Refund a trade, unless its state cannot be determined."""
+    """Refund a trade. With a `credit_check_code`, refund only if its state is known."""
     units = _to_dollars(request)
     if request.session is None or units is None:
         return _declined("the payment has no trade, or the amount is not in whole dollars")
