@@ -21,8 +21,8 @@ from payintent.runtime.encryption import Encryption
 
 _THREADS = 2
 _EXTRA_S = 60  # after the measured time, before pgbench is stopped
-_TRANSACTIONS_PER_S = 100  # of each client, approximately
-_LONGER = (1, 5, 25)  # multiples of the duration, if a run has no transactions
+_TRANSACTIONS_PER_S = 100  # approximate rate of a client
+_LONGER = (1, 5, 25)  # multiples of the duration, tried until a run completes a transaction
 _TPS = re.compile(r"^tps = ([0-9.]+)", re.MULTILINE)
 _FAILED = re.compile(r"^number of failed transactions: ([0-9]+)", re.MULTILINE)
 _PARAMETER = re.compile(r"\$([0-9]+)")
@@ -66,7 +66,7 @@ def known_id(number: int) -> UUID:
 
 
 async def create_script(request: CreatePaymentRequest, series: int) -> Script:
-    """Return a script that repeats a request, with different ids in every series."""
+    """Return a script that repeats a create request, with ids that no other series uses."""
     recorder = _Recorder()
     payment_id, checkout_id = uuid4(), f"cs_{uuid4().hex[:16]}"
     await new_payments.create(recorder, NewPayment(payment_id, checkout_id, request))
@@ -98,8 +98,8 @@ async def read_script(count: int) -> Script:
 def rate(bin_dir: Path, url: str, script: Script, clients: int, seconds: float) -> float:
     """Run a script repeatedly, and return its transactions per second.
 
-    On a busy machine, connecting can take all the time. In that case, the run is repeated with
-    more time.
+    On a busy machine, connecting can take the whole duration of a run. The run is then repeated
+    with a longer duration.
     """
     for longer in _LONGER:
         result = _pgbench(bin_dir, url, script, clients, seconds * longer)

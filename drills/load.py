@@ -26,7 +26,7 @@ class Call:
     due: float  # scheduled start
     seconds: float  # from the scheduled start to the end of the response
     outcome: str  # `ok`, a status code, or the kind of failure
-    key: str  # Idempotency-Key of a create
+    key: str  # Idempotency-Key of a create request
     payment_id: str
 
     @property

@@ -27,7 +27,7 @@ _READINGS = {
 
 
 def text(tag: str) -> str:
-    """Return the file of a language, with the countries in sort order."""
+    """Return the contents of a language's file, with the countries in sort order."""
     language = _cldr()[LOCALES.index(tag)]
     # "Global" comes after all countries.
     language["countries"] = dict(language["countries"]) | {GLOBAL: "Global"}

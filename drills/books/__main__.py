@@ -102,7 +102,7 @@ class Drill:
             yield self.shops[number % len(self.shops)], kind
 
     async def _wait_ended(self) -> int:
-        """Wait until every payment has ended, and return the number of unfinished payments."""
+        """Wait for the payments to end. Return how many are still open at the deadline."""
         deadline = time.monotonic() + _ENDED_S
         while True:
             left = await self.database.fetchval(
@@ -113,7 +113,7 @@ class Drill:
             await asyncio.sleep(_LOOK_S)
 
     async def _wait_closed(self) -> int:
-        """Wait until the previous days are closed. Return how many merchants have open days."""
+        """Wait for the previous days to close. Return how many merchants still have open days."""
         deadline = time.monotonic() + _CLOSED_S
         while True:
             left = await pages.count_unclosed(self.database, [shop.id for shop in self.shops])

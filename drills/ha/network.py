@@ -35,7 +35,7 @@ def namespace(host: str) -> str:
 
 
 def within(host: str) -> list[str]:
-    """Return the prefix of a command that runs on a host."""
+    """Return the prefix that makes a command run on a host."""
     return ["ip", "netns", "exec", namespace(host)]
 
 
@@ -60,7 +60,7 @@ def hosts() -> Generator[None]:
 
 
 def remove_all() -> None:
-    """Kill all processes on the hosts and remove the hosts, even those of a killed drill."""
+    """Kill all processes on the hosts and remove the hosts, even those that a killed drill left."""
     left = [name for name in _ip("netns", "list").split() if name.startswith(_PREFIX)]
     for name in left:
         _end_processes(name)

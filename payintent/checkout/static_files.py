@@ -1,4 +1,4 @@
-"""Static files of the checkout: scripts, styles, flags, the browser SDK and merchant pictures."""
+"""Static files of the checkout: scripts, styles, flags, the browser SDK and merchants' images."""
 
 import base64
 import gzip
@@ -181,7 +181,7 @@ def _read_source(name: str) -> str:
 
 
 def picture_path(context: CheckoutContext, url: str | None, merchant_id: int) -> str | None:
-    """Return the path at which we serve a merchant's picture; None if it is unavailable."""
+    """Return the path at which we serve a merchant's image; None if it is unavailable."""
     if (
         url is None
         or len(url) >= _URL_CHARS_MAX

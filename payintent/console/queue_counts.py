@@ -20,7 +20,7 @@ QUEUE_UNITS: Mapping[str, str] = {
 
 
 class QueueCounts:
-    """Caches the counts for two seconds, so that a process shares a query among all operators."""
+    """Caches the counts for two seconds, so that all operators share one query per process."""
 
     def __init__(self, database: Executor, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._database = database

@@ -1,4 +1,4 @@
-"""Store API keys (as digests), rate limits and token buckets, and delete old API calls."""
+"""Store API keys (as digests), rate limits and token buckets, and delete old API call records."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field

@@ -213,7 +213,7 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
         raise NotImplementedError
 
     def get_merchant_id(self, result: R) -> int | None:
-        """Return the merchant id from the arguments, otherwise from the result, if any."""
+        """Return the merchant id, if any, from the arguments or, failing that, from the result."""
         merchant_id: int | None = getattr(self, "merchant_id", None)
         return getattr(result, "merchant_id", None) if merchant_id is None else merchant_id
 

@@ -61,7 +61,7 @@ class PaymentLink:
     deactivated_at: datetime | None
 
     def find_closed_state(self, now: datetime) -> LinkState | None:
-        """Return why the link is closed, without considering its number of uses."""
+        """Return why the link is closed, or None. The number of uses is not considered."""
         if self.deactivated_at is not None:
             return LinkState.INACTIVE
         if self.terms.expires_at is not None and self.terms.expires_at <= now:

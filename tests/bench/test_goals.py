@@ -34,7 +34,7 @@ def test_the_table_marks_missed_goals() -> None:
     assert "2,000/s" in lines[2]
 
 
-def test_the_page_draws_the_share_of_each_goal_and_escapes_texts() -> None:
+def test_the_page_shows_the_share_of_each_goal_and_escapes_text() -> None:
     page = write_page(GOALS, "a < b")
     assert page.count('class="missed"') == 3
     assert "width:105px" in page  # four times slower than allowed

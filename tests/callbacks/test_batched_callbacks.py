@@ -76,7 +76,7 @@ async def are_paid(world: World, *payments: Payment) -> None:
         assert await world.cases(payment) == []
 
 
-async def test_a_batch_has_the_same_results_as_separate_callbacks_in_one_transaction(
+async def test_a_batch_is_one_transaction_with_the_same_results_as_separate_callbacks(
     world: World,
 ) -> None:
     selections = [await selected(world) for _ in range(5)]
@@ -145,7 +145,7 @@ async def test_duplicates_in_a_batch_are_stored_and_applied_once(
     assert len(await world.rows("SELECT FROM callback WHERE callback_id = 'one'")) == 1
 
 
-async def test_two_sessions_of_a_payment_in_a_batch_see_each_others_changes(
+async def test_callbacks_for_two_sessions_of_a_payment_see_each_others_changes(
     world: World,
 ) -> None:
     payment, first = await selected(world)

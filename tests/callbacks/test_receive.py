@@ -445,7 +445,7 @@ async def test_a_buyer_who_cancels_at_the_gateway_can_select_again(world: World)
         (SessionRejected(detail="no"), "ended"),
     ],
 )
-async def test_a_buyer_can_cancel_a_pending_payment_whatever_its_sessions_state(
+async def test_a_buyer_can_cancel_a_pending_payment_in_every_session_state(
     world: World, answer: OutcomeUnknown | SessionRejected, life: str
 ) -> None:
     world.gateway.answer_create = lambda _: answer

@@ -36,7 +36,7 @@ def test_the_policy_for_stripe_matches_its_documentation() -> None:
     assert directives["connect-src"] == "'self' https://api.stripe.com"
 
 
-def test_a_script_of_another_host_may_only_load_from_and_connect_to_its_origin() -> None:
+def test_a_script_from_another_host_may_only_load_from_and_connect_to_its_origin() -> None:
     directives = policy("http://127.0.0.1:8420/element/v3.js")
     assert directives["script-src"] == "'self' http://127.0.0.1:8420"
     assert directives["frame-src"] == "http://127.0.0.1:8420"

@@ -48,7 +48,7 @@ async def _set_profile(api: Api, *origins: str, return_url: str = _MERCHANT_URL)
 
 
 async def _links(api: Api, created: Answer, rest: str = "") -> list[tuple[str, str]]:
-    """List the links to the shop on the checkout page, with their texts."""
+    """List the links to the shop on the checkout page, with their labels."""
     page = (await api.send("GET", f"/c/{created.json['checkout_id']}{rest}")).body.decode()
     return [(html.unescape(url), text) for url, text in _LINK.findall(page)]
 

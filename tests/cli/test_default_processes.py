@@ -41,7 +41,7 @@ def test_a_core_is_reserved_for_postgresql_on_the_same_host(
     assert get_default_process_count(settings) == max(1, cores - spare)
 
 
-def test_the_direct_url_decides_if_a_pooler_is_used(
+def test_with_a_pooler_the_direct_url_determines_the_database_host(
     any_settings: Settings, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(os, "sched_getaffinity", lambda _: {0, 1, 2, 3}, raising=False)

@@ -31,8 +31,9 @@ _MAVEN_TIMEOUT_S = 1_200  # the first run fetches about 40 MB
 def _generated(*options: str) -> Path:
     """Run openapi-generator on the contract; return the folder of the generated files.
 
-    The generator uses only the result with the lowest success status of an operation. The denial of
-    a creation has status 200 and is therefore removed. Otherwise, every creation would return it.
+    For each operation, the generator uses only the response with the lowest success status. The
+    denial of a create request has status 200 and is therefore removed. Otherwise, the clients would
+    parse every response to a create request as a denial.
     """
     folder = Path(mkdtemp(prefix="payintent-client-"))
     document = yaml.safe_load(CONTRACT.read_text())

@@ -25,7 +25,7 @@ MEANINGS = {
     Fault.TOO_MANY: AccountProblem.THROTTLED,
     Fault.OTHER_TIME: AccountProblem.CLOCK,
 }
-#: Addresses that change nothing, in addition to those of inquiries.
+#: Paths that change nothing, in addition to the paths of inquiries.
 HARMLESS = frozenset({"/v1/balance"})
 ALL_CREDENTIALS = frozenset(
     {
@@ -60,7 +60,7 @@ async def test_both_accounts_of_a_harness_pass_the_check(harness: Harness) -> No
 
 
 @uses_http
-async def test_a_check_sends_only_the_requests_of_inquiries(harness: Harness) -> None:
+async def test_a_check_sends_only_harmless_requests(harness: Harness) -> None:
     assert harness.faults is not None
     money, session = await open_paid_session(harness), await open_session(harness)
     harness.faults.paths.clear()
@@ -135,5 +135,5 @@ async def _hang_up(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> Non
 
 
 def _shape(path: str) -> str:
-    """Remove the session from a path: its third part, if any."""
+    """Remove everything after the second segment of a path, such as the session id."""
     return "/".join(path.split("/")[:3])

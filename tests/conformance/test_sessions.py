@@ -56,7 +56,7 @@ def _is_well_formed(content: Mapping[str, Any]) -> bool:
 
 
 @where(lambda adapter, **_: adapter.creates_once)
-async def test_repeated_and_concurrent_creates_with_an_id_open_one_session(
+async def test_repeated_and_concurrent_creates_with_the_same_id_open_one_session(
     harness: Harness,
 ) -> None:
     request = harness.request()

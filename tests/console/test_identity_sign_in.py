@@ -213,7 +213,7 @@ async def test_a_false_response_is_rejected_and_counted(
     assert not any(secret in logged for secret in secrets if secret != provider.issuer)
 
 
-async def test_a_clock_skew_of_some_seconds_is_tolerated(
+async def test_a_clock_skew_of_a_few_seconds_is_tolerated(
     operator: Api, provider: IdentityProvider
 ) -> None:
     def shift_times(claims: dict[str, Any]) -> None:
@@ -232,7 +232,7 @@ async def test_a_sign_in_cannot_be_finished_in_a_different_browser(operator: Api
     assert not await _is_signed_in(stranger)
 
 
-async def test_a_code_and_a_state_can_be_used_once(
+async def test_a_code_and_a_state_can_be_used_only_once(
     operator: Api, world: World, provider: IdentityProvider
 ) -> None:
     visitor = Visitor(operator)
@@ -424,7 +424,7 @@ class TestWithoutProvider:
 
 
 class TestSlowedDown:
-    """The limit of failed authentications is low."""
+    """The limit on failed authentications is low."""
 
     @pytest.fixture
     def settings(self, settings: Settings) -> Settings:

@@ -187,7 +187,7 @@ async def test_a_guarded_database_shares_the_id_generator_of_its_database(world:
             assert tx.id_generator is world.database.id_generator
 
 
-async def test_an_internal_server_error_is_reported_as_an_outage(world: World) -> None:
+async def test_an_internal_error_in_postgresql_makes_the_database_unavailable(world: World) -> None:
     statement = """
         DO $$ BEGIN
             RAISE EXCEPTION 'server closed the connection unexpectedly' USING ERRCODE = 'XX000';

@@ -1,7 +1,7 @@
 """No statement of a hot path scans a table that grows with payments.
 
-The statements are recorded from the running service, with a history of about ten thousand payments,
-and get the generic plan of prepared statements.
+The statements are recorded from the running service, with a history of about ten thousand payments.
+Their generic plans are checked, as for prepared statements.
 """
 
 import re
@@ -43,7 +43,7 @@ from tests.support.plans import Recorder, generic_plan, nodes
 pytestmark = pytest.mark.full
 
 PAYMENTS = 10_000
-#: Tables that grow with payments. Operators configure the rows of all further tables.
+#: Tables that grow with payments. All other tables contain what operators configure.
 GROWING = {
     *(
         "payment",
@@ -59,8 +59,8 @@ GROWING = {
     *("refund", "money_case", "idempotency", "audit", "dispute", "gateway_call", "api_call"),
     "chain_receipt",
 }
-#: If there are ten thousand payments, these tables are still so small that a scan is the best plan.
-#: A missing index is detected by disabling scans.
+#: With ten thousand payments, these tables are still so small that a scan is the best plan. To
+#: detect a missing index, scans are disabled.
 SMALL = GROWING - {"payment", "session", "checkout", "event", "delivery", "attempt", "capture"}
 REQUIRED_INDEXES = (
     *("payment_due", "payment_ended", "delivery_due", "session_payment", "refund_due"),
@@ -168,7 +168,7 @@ async def hot_paths(settings: Settings) -> AsyncIterator[tuple[set[str], asyncpg
 
 
 async def _list_scans(raw: asyncpg.Connection, statements: set[str]) -> list[str]:
-    """List the tables, with the statements, that are scanned completely."""
+    """List the tables that are scanned completely, with the statements that scan them."""
     partial = {row[0] for row in await raw.fetch(_PARTIAL)}
     scans: set[str] = set()
     for seqscan, tables in (("on", GROWING - SMALL), ("off", GROWING)):
@@ -215,7 +215,7 @@ async def test_no_statement_of_a_hot_path_scans_a_growing_table(
 
 
 async def _indexes(raw: asyncpg.Connection, statements: set[str]) -> set[str]:
-    """Return the names of the indexes with which the statements start."""
+    """Return the names of the indexes that the statements use."""
     plans = [await generic_plan(raw, statement) for statement in statements]
     return {node["Index Name"] for plan in plans for node in nodes(plan) if "Index Name" in node}
 

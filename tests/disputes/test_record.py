@@ -191,7 +191,7 @@ async def test_a_dispute_of_an_unknown_capture_belongs_to_no_payment(world: Worl
     assert await world.perform(ListCases()) == []
 
 
-async def test_a_dispute_before_its_capture_is_retried_and_speeds_up_the_inquiry(
+async def test_a_dispute_reported_before_its_capture_is_retried_and_speeds_up_the_inquiry(
     world: World,
 ) -> None:
     payment = await world.create()

@@ -59,7 +59,7 @@ spec:
 
 
 def _merge(values: dict[str, Any], over: dict[str, Any]) -> dict[str, Any]:
-    """Merge values like Helm merges value files."""
+    """Merge values as Helm merges value files."""
     nested = {
         name: _merge(values[name], over[name])
         for name in values.keys() & over.keys()
@@ -74,7 +74,7 @@ def _refusals(over: dict[str, Any]) -> list[str]:
     return [error.json_path for error in errors]
 
 
-def test_the_schema_accepts_the_values_of_the_page_and_of_the_check() -> None:
+def test_the_schema_accepts_the_values_on_the_page_and_in_the_check() -> None:
     [example] = examples(_PAGE, "yaml", "values")
     assert _refusals(yaml.safe_load(example)) == []
     assert _refusals(yaml.safe_load(FULL.read_text())) == []

@@ -193,7 +193,7 @@ def test_an_alert_on_a_counter_fires_at_its_first_event() -> None:
 
 
 def test_the_runbook_urls_in_the_alert_tests_match_the_alerts() -> None:
-    """The alerts are also tested with Prometheus's tool."""
+    """`promtool` also compares them, in the next test."""
     tests = yaml.safe_load(page("deploy/prometheus/alerts_test.yaml"))["tests"]
     texts = {rule["alert"]: rule["annotations"] for rule in _rules()}
     for case in (item for test in tests for item in test["alert_rule_test"]):

@@ -155,7 +155,7 @@ async def test_keys_and_checkout_ids_are_not_logged(front: Front) -> None:
 async def test_an_unavailable_installation_returns_503_and_the_rest_keep_working(
     front: Front,
 ) -> None:
-    front.proxy.configure({"a1": [1], **front.ports("b1")})  # nothing listens at port 1
+    front.proxy.configure({"a1": [1], **front.ports("b1")})  # nothing listens on port 1
     await front.proxy.reload()
     async with asyncio.timeout(PATIENCE_S):
         while (answer := await front.create("a1")).status != 503:
@@ -208,7 +208,7 @@ async def test_a_third_installation_joins_on_reload_without_failed_requests(
     has_ended = asyncio.Event()
 
     async def load(mark: str) -> list[int]:
-        """Reuse idle connections. No request is sent twice."""
+        """List payments over a reused connection, without retries, and return the statuses."""
         client = Client(Target("127.0.0.1", front.proxy.port), PATIENCE_S)
         headers = front.apis[mark].bearer()
         statuses: list[int] = []
@@ -237,7 +237,7 @@ async def test_a_third_installation_joins_on_reload_without_failed_requests(
     assert {status for statuses in loads for status in statuses} == {200}
 
 
-def test_the_configuration_has_no_lua_and_matches_the_limits_of_the_service() -> None:
+def test_the_configuration_uses_no_lua_and_matches_the_limits_of_the_service() -> None:
     text = page("deploy/cells/haproxy.cfg")
     assert "lua" not in text
     assert "expose-fd listeners" in text

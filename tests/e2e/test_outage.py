@@ -1,4 +1,4 @@
-"""Test a gateway outage of a minute during a hundred payments: nothing is lost or duplicated.
+"""Test a one-minute gateway outage during a hundred payments: nothing is lost or duplicated.
 
 The simulator, an API and a worker are real processes. A proxy in front of the simulator refuses
 connections, drops requests, and loses some responses. `OUTAGE_S` is the real duration of the

@@ -245,7 +245,7 @@ async def _check_automatic_recovery(restored_world: World, moment: Moment) -> No
 
 
 async def _check_lost_sessions(api: Api, moment: Moment) -> None:
-    """Check that money of lost sessions opens cases, after a callback and a chain scan."""
+    """Check that money for lost sessions opens cases, after a callback and a chain scan."""
     world, session_id = api.world, moment.lost_session
     money = msgspec.to_builtins(moment.gateway.captures[session_id])
     answer = await api.send(

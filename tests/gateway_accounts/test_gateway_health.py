@@ -67,7 +67,7 @@ class Processes:
             await health.record_result(self.world.account_id, SESSIONS, answer)
 
     async def trip(self) -> None:
-        """Start an outage that both processes know."""
+        """Start an outage that both processes know about."""
         await self.fail(self.first, FAILURES_MAX)
         await self.move(1)
 
@@ -180,7 +180,7 @@ def test_a_response_is_late_if_callers_queue_up_or_almost_no_slots_are_left(
     assert is_too_slow(took_s, others) is counts
 
 
-async def test_a_gateway_that_is_slow_under_load_is_not_an_outage(
+async def test_late_responses_under_load_are_an_outage_even_if_every_call_succeeds(
     world: World, gateway: FakeGateway, clock: StoppedClock
 ) -> None:
     gateway.hold = asyncio.Event()
@@ -190,7 +190,7 @@ async def test_a_gateway_that_is_slow_under_load_is_not_an_outage(
     await wait_until(lambda: len(gateway.created) == len(payments), "all wait for the gateway")
     await clock.move(round(SLOW_WHEN_BUSY_S * 1000))
     gateway.hold.set()
-    await asyncio.gather(*selecting)  # each of them got a response, and is selected
+    await asyncio.gather(*selecting)  # every selection got a response and succeeded
     assert len(await world.rows("SELECT 1 FROM gateway_outage")) == 1
     with pytest.raises(RefusedError) as refused:
         await world.select(await world.create())
@@ -420,7 +420,7 @@ async def test_the_worker_keeps_inquiring_and_its_first_response_restores_the_me
     await silent_selections(world)
     assert await quoted(world.service, world, payment) == []
     await clock.move(31_000)
-    assert await inquire_all(world) >= 1  # closing the sessions without a response gets a response
+    assert await inquire_all(world) >= 1  # the gateway responds again
     assert await quoted(world.service, world, payment) == [world.card, world.transfer]
 
 
@@ -435,9 +435,8 @@ async def test_refunds_wait_during_an_outage_and_continue_after_it(
     await process_due_refunds(world)
     assert len(world.gateway.refunds) == FAILURES_MAX  # the other refunds have not been sent
     world.gateway.answer_refund = FakeGateway().answer_refund
-    async with asyncio.timeout(
-        PATIENCE_S
-    ):  # this process checks once per second whether the outage is over
+    # This process checks once per second whether the outage is over.
+    async with asyncio.timeout(PATIENCE_S):
         while {await world.status(payment) for payment in payments} != {"REFUNDED"}:
             await clock.move(round(UNSENT_DELAY_MAX_S * 1000) + 1)
             await process_due_refunds(world)

@@ -1,4 +1,4 @@
-"""Fixtures that stand for servers of merchants."""
+"""Fixtures that act as merchants' servers."""
 
 from tests.webhooks.conftest import endpoint, trap
 

@@ -128,7 +128,7 @@ def test_the_client_address_is_the_last_address_that_is_not_a_trusted_proxy(
         (["for=198.51.100.1;for=192.0.2.7"], UNREADABLE_ADDRESS),
         (["192.0.2.7"], UNREADABLE_ADDRESS),
         (["for = 192.0.2.7"], UNREADABLE_ADDRESS),
-        # An unclosed quotation mark of the client swallows the entry that the proxy appends.
+        # An unclosed quotation mark from the client swallows the entry that the proxy appends.
         (['for=198.51.100.1;x=", for=192.0.2.7'], UNREADABLE_ADDRESS),
         (['for=198.51.100.1, for=", for="[2001:db8:1::9]:443"'], UNREADABLE_ADDRESS),
         (['for=198.51.100.1;x="', "for=192.0.2.7"], UNREADABLE_ADDRESS),
@@ -248,7 +248,7 @@ def _is_allowed(limiter: AddressRateLimiter, address: str | None) -> bool:
     return True
 
 
-def test_requests_of_an_address_are_limited_by_a_burst_and_a_rate() -> None:
+def test_requests_from_an_address_are_limited_by_a_burst_and_a_rate() -> None:
     limiter, clock = _limiter(per_s=4, burst=8)
     assert _count_allowed(limiter, "192.0.2.7", 20) == 8
     clock.now += 0.25

@@ -45,7 +45,7 @@ _SMUGGLED = {
     "length with a sign": (b"Content-Length: +" + _LENGTH, _BODY),
     "negative length": (b"Content-Length: -1", _BODY),
     "hexadecimal length": (b"Content-Length: 0x10", _BODY),
-    "length beyond all": (b"Content-Length: " + b"9" * 40, _BODY),
+    "length beyond every limit": (b"Content-Length: " + b"9" * 40, _BODY),
     "unknown coding": (b"Transfer-Encoding: xchunked", _CHUNKED),
     "identity": (b"Transfer-Encoding: identity", _BODY),
     "chunked is not last": (b"Transfer-Encoding: chunked, identity", _CHUNKED),

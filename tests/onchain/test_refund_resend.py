@@ -1,4 +1,4 @@
-"""An on-chain refund on hold is resent only after the chain was queried."""
+"""An on-chain refund on hold is resent only after the chain has been queried."""
 
 from decimal import Decimal
 

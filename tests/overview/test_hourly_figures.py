@@ -1,4 +1,4 @@
-"""Each hour's events are counted once: in steps, late, repeatedly, and never concurrently."""
+"""Each event is counted once in its hour, even if it is late or workers count concurrently."""
 
 import random
 from decimal import Decimal
@@ -173,7 +173,7 @@ async def clock(world: World) -> StoppedClock:
 
 
 async def settle(world: World, clock: StoppedClock) -> None:
-    """Count everything that remains, as a worker finally does."""
+    """Count everything that remains, as a worker eventually does."""
     await clock.move(2 * HOUR_MS)
     while await hourly_figures.count_outcomes(world.database):
         pass

@@ -1,4 +1,4 @@
-"""Access to every portal route without a session, without a right, and for foreign objects."""
+"""Access to all portal routes without a session or a right, and to other merchants' objects."""
 
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
@@ -92,7 +92,7 @@ class Shop:
 
     api: Api
     ids: dict[str, str]
-    marks: list[str]  # texts that must not appear on pages of another merchant
+    marks: list[str]  # strings that must not appear on another merchant's pages
 
     def path(self, route: str) -> str:
         return route.format_map(self.ids)

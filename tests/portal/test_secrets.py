@@ -28,7 +28,7 @@ async def test_a_test_key_is_shown_once_and_works_until_it_is_revoked(
     page = await developer.post("/merchant/keys", token, **fields)
     [key] = _KEY.findall(words(page))
     assert (await api.send("GET", "/v1/payments", headers=api.bearer(key))).status == 200
-    again = await developer.post("/merchant/keys", token, **fields)  # as if the page was reloaded
+    again = await developer.post("/merchant/keys", token, **fields)  # as if the page were reloaded
     assert again.status == 409
     assert "A key has been created since you opened this page" in words(again)
     body = (await developer.get("/merchant/keys")).body.decode()

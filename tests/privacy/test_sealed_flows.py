@@ -33,7 +33,7 @@ from tests.support.world import Answer, Api, World
 
 EMAIL = "Zora@Example.com"
 ORDER = "A-1009"
-#: Texts that must not be in any table.
+#: Strings that must not be in any table.
 WORDS = (EMAIL, EMAIL.lower(), ORDER, "Zora's book")
 _DAY_S = 24 * 3600
 _DETAILS = {RetentionRule.PAYER_DETAILS: 730}
@@ -45,7 +45,7 @@ def settings(settings: Settings) -> Settings:
 
 
 async def buy(api: Api) -> Answer:
-    """Create and pay a payment of Zora over HTTP."""
+    """Create and pay a payment for Zora over HTTP."""
     metadata = {"order_id": ORDER, "title": "Zora's book"}
     created = await create_paid(api, metadata=metadata, payer_uid="zora-17", payer_email=EMAIL)
     assert await find_words(api.world, WORDS) == {}

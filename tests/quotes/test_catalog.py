@@ -126,7 +126,7 @@ async def test_a_catalog_belongs_to_its_merchant_and_requires_a_key(api: Api) ->
 
 
 async def test_the_catalog_changes_only_if_its_content_changes(api: Api) -> None:
-    """Each operation either changes `updated_at` and the body, or neither."""
+    """Each operation changes both `updated_at` and the body, or neither."""
     world, merchant_id = api.world, api.world.merchant_id
     second_merchant = await world.add_merchant(methods="none")
     foreign_method = await world.perform(_method(api, second_merchant.merchant.id, ["THB"]))

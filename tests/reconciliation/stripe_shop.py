@@ -29,7 +29,7 @@ from tests.support.stripe import SECRET_KEY, Buyer, credentials
 from tests.support.timeouts import PATIENCE_S
 from tests.support.world import World
 
-#: How long after midnight (UTC) the previous day is compared, when the gateway's list is complete.
+#: Time from midnight (UTC) until the previous day is compared, when its list is complete.
 _COMPARED_AFTER = timedelta(seconds=3_700)
 #: If less time is left before midnight, a test waits, so that all its payments are on the same day.
 _MIDNIGHT_MARGIN = timedelta(seconds=30)
@@ -58,7 +58,7 @@ class Shop:
         self.opened_on = datetime.now(UTC)
 
     async def open(self) -> None:
-        """Add the account and the card. Later payments belong to the day of opening."""
+        """Add the account and the card, on the day on which all later payments are made."""
         midnight = _midnight(datetime.now(UTC)) + timedelta(days=1)
         if (remaining := midnight - datetime.now(UTC)) < _MIDNIGHT_MARGIN:
             await asyncio.sleep(remaining.total_seconds())

@@ -1,4 +1,4 @@
-"""A merchant reads and lists its refunds, newest first, without the refunds of cases."""
+"""A merchant reads and lists its refunds, newest first, except refunds of cases."""
 
 from typing import Any
 from uuid import uuid4

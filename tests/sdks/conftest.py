@@ -15,7 +15,7 @@ Side = dict[str, str]
 
 @pytest.fixture
 async def side(api: Api) -> AsyncIterator[Side]:
-    """Start a worker for a test merchant; yield the environment of a shop's tests."""
+    """Start a worker for a test merchant; yield the environment for a shop's tests."""
     issued = await api.world.perform(IssueApiKey(merchant_id=api.world.merchant_id, test=True))
     port = free_port()
     url = f"http://127.0.0.1:{port}/hooks"

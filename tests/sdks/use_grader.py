@@ -1,7 +1,7 @@
 """Grade many shops concurrently; print the outcomes of each as JSON.
 
-Arguments: the secret, and each shop's URL. Standard input, as JSON: for each shop, its test
-merchant or null if it has no real payments, and the checks to run or null for all checks.
+The arguments are the secret and each shop's URL. Standard input is JSON: for each shop, its test
+merchant (null if it has no real payments) and the checks to run (null for all checks).
 """
 
 import json
@@ -55,7 +55,7 @@ def grade_shop(address: str, configuration: Configuration) -> list[dict[str, obj
 CHECKS[:] = map(announce, CHECKS)
 checks_with_money = money_checks.checks_with
 money_checks.checks_with = lambda service: [announce(each) for each in checks_with_money(service)]
-# Smaller values are faster. The reports of the page use the real values.
+# Smaller values are faster. The reports on the documentation page use the real values.
 webhook_checks.BODY_BYTES, webhook_checks.PAYMENTS_AT_ONCE = 128 * 1024, 5
 with ThreadPoolExecutor(len(addresses)) as graders:
     print(json.dumps(list(graders.map(grade_shop, addresses, configurations))))

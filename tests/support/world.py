@@ -34,7 +34,7 @@ ACTOR = Actor("test", "it is arranged")
 ALL_FIAT = ("USD", "THB", "JPY", "TWD", "IDR", "PHP")
 
 
-#: A world's values besides the service and the gateway of its process.
+#: The fields of a `World` except the service and the gateway, which belong to a process.
 ARRANGED = ("merchant_id", "api_key", "callback_secret", "account_id", "card", "transfer")
 
 

@@ -25,7 +25,7 @@ _STATEMENTS = (
 
 
 async def lengthen(world: World) -> None:
-    """Make the texts in the console about as long as in production."""
+    """Make the strings in the console about as long as in production."""
     for name in ("wire", "card"):
         payment = await world.create(
             amount_text="1234567.89",

@@ -18,7 +18,7 @@ POLL_S = 0.02
 LONG_S = 86_400
 NATIVE = "NATIVED"
 
-#: Returns a call's result, or its error in JSON and the error's further fields.
+#: Returns a call's result, or its error as JSON and the error's other fields.
 _CALL = """async ({ script, argument }) => {
   try {
     return { result: await eval(script)(argument) };

@@ -1,4 +1,4 @@
-"""Test payments to an address on every chain with a simple wallet, and their refunds."""
+"""Payments to an address from a simple wallet, on every chain, and their refunds."""
 
 from dataclasses import dataclass
 from decimal import Decimal

@@ -1,4 +1,4 @@
-"""Test SDK payments to an address. The SDK rejects an address that it cannot derive."""
+"""Payments to an address with the SDK, which rejects an address that it cannot derive."""
 
 import json
 from typing import Any

@@ -64,7 +64,7 @@ class WalletCheckout:
         assert await self.page.evaluate("document.documentElement.scrollWidth") <= width
 
     async def poll_now(self) -> None:
-        """Make the page poll immediately, as it does when it is online again."""
+        """Make the page poll immediately, as it does when the browser is online again."""
         with suppress(Error):  # the page may already be navigating
             await self.page.evaluate("dispatchEvent(new Event('online'))")
 

@@ -202,7 +202,7 @@ def _file_handler(name: str, kind: str) -> Handler:
 
 
 class _Fields(dict[str, str]):
-    """The fields of a request; a missing field causes a 400."""
+    """The fields of a request; a missing field causes a 400 response."""
 
     def __missing__(self, name: str) -> str:
         raise RefusalError(400, f"Missing required param: {name}.", param=name)

@@ -96,7 +96,7 @@ def test_the_buyer_can_pay_in_every_token_with_a_key_unknown_to_the_node(
 def sign_and_send(
     evm: Evm, buyer: ChainBuyer, to: Deployed, function: str, *arguments: Any, value: int = 0
 ) -> None:
-    """Send like a wallet: the node receives a signed transaction, and never the key."""
+    """Send as a wallet does: the node receives a signed transaction, and never the key."""
     from eth_account import Account
 
     nonce = evm.ask("eth_getTransactionCount", buyer.address, "latest")

@@ -16,7 +16,7 @@ Verdict = tuple[bool, str]
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """A test for one fault, with a separate order."""
+    """A test for one fault, with an order of its own."""
 
     name: str
     tried: str
