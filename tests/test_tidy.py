@@ -297,11 +297,6 @@ def test_only_these_tests_may_be_skipped_and_the_summary_shows_the_reason() -> N
 
 
 NO_NAMES = {"one", "known", "told", "asked", "here", "seen"}
-#: Names that are data: fields of operation results, which are the operator's JSON.
-NAMES_THAT_ARE_DATA = {
-    ("ReconciliationDifference", "here"),
-    ("ReconciliationResult", "asked"),
-}
 RETIRED = re.compile(
     r"(?:janitor|desk|mint|poke|parcel|arrow|lookout)s?|(?:mint|pok|parcel)(?:ed|ing)|minter"
 )
@@ -311,32 +306,29 @@ _RETIRED_ANYWHERE = re.compile(RETIRED.pattern, re.IGNORECASE)
 OF_OTHERS = {("payintent_sandbox/chains/deploy.py", "mint")}
 
 
-def _bindings(tree: ast.AST, owner: str = "") -> Iterator[tuple[str, str, int]]:
-    """Return every bound name, with the class whose body binds it, and its line."""
-    for node in ast.iter_child_nodes(tree):
-        inner = owner
+def _bindings(tree: ast.AST) -> Iterator[tuple[str, int]]:
+    """Return every bound name with its line."""
+    for node in ast.walk(tree):
         if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
-            yield owner, node.name, node.lineno
-            inner = node.name if isinstance(node, ast.ClassDef) else ""
+            yield node.name, node.lineno
         elif isinstance(node, ast.arg):
-            yield "", node.arg, node.lineno
+            yield node.arg, node.lineno
         elif isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store):
-            yield owner, node.id, node.lineno
+            yield node.id, node.lineno
         elif isinstance(node, ast.Attribute) and isinstance(node.ctx, ast.Store):
-            yield "", node.attr, node.lineno
+            yield node.attr, node.lineno
         elif isinstance(node, ast.MatchAs | ast.MatchStar | ast.ExceptHandler) and node.name:
-            yield "", node.name, node.lineno
+            yield node.name, node.lineno
         elif isinstance(node, ast.alias) and node.asname:
-            yield "", node.asname, node.lineno
-        yield from _bindings(node, inner)
+            yield node.asname, node.lineno
 
 
 def test_names_are_descriptive() -> None:
     wrong = [
         f"{_name(path)}:{line} {name}"
         for path in FILES
-        for owner, name, line in _bindings(_tree(path))
-        if name in NO_NAMES and (owner, name) not in NAMES_THAT_ARE_DATA
+        for name, line in _bindings(_tree(path))
+        if name in NO_NAMES
     ]
     assert wrong == []
 

@@ -80,7 +80,7 @@ def reconcile(
         raise typer.Exit(_EXIT_FAILED) from error
     summary = f"cases that would be opened: {result.opened}" if dry_run else ""
     if apply and not dry_run:
-        summary = f"cases opened: {result.opened}, inquiries scheduled: {result.asked}"
+        summary = f"cases opened: {result.opened}, inquiries scheduled: {result.inquiries}"
     _print_result(result, summary, is_done=apply and not dry_run, as_json=as_json)
     raise typer.Exit(_EXIT_DIFFERENT if result.difference_count else 0)
 

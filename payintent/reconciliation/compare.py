@@ -153,7 +153,7 @@ class ReconciliationResult:
     payouts: PayoutTally
     sums: list[ReconciliationSum]
     opened: int  # new cases only
-    asked: int  # sessions and refunds with a newly scheduled inquiry
+    inquiries: int  # sessions and refunds with a newly scheduled inquiry
     differences: list[str]  # the first 100
     new_payouts: list[str]  # the first 100 that were recorded, or would be in a dry run
 
@@ -215,7 +215,7 @@ class ComparedFile:
         """Open a case for each difference. Raises `RefusedError` if there are too many."""
         check_difference_count(self.result.difference_count)
         case_count, inquiry_count = await open_cases(tx, self.cases)
-        return replace(self.result, opened=case_count, asked=inquiry_count)
+        return replace(self.result, opened=case_count, inquiries=inquiry_count)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -321,7 +321,7 @@ async def compare_file(
         payouts=payout_comparison.tally,
         sums=differences.sums + payout_sums,
         opened=0,
-        asked=0,
+        inquiries=0,
         differences=[case.subject or "" for case in cases[:_REPORTED_DIFFERENCES_MAX]],
         new_payouts=[
             describe_payout(payout)

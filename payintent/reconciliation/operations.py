@@ -84,7 +84,7 @@ class ReconcileProviderFile(ChangeOperation[ReconciliationResult], frozen=True, 
             "tallies": result.tallies,
             "payouts": result.payouts,
             "opened": result.opened,
-            "asked": result.asked,
+            "inquiries": result.inquiries,
         }
 
 

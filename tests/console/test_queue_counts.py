@@ -7,6 +7,7 @@ from payintent.core.access import Role
 from payintent.overview.store import QUEUE_COUNT_MAX, count_queues
 from tests.console.operator_browser import Visitor, sign_in_as
 from tests.support.operation_examples import add_refunds_for_approval
+from tests.support.timeouts import wait_until
 from tests.support.world import Api, World
 
 _COUNT = re.compile(r'href="/(\w+)"[^>]* aria-label="\w+ (\S+) ([^"]+)">')
@@ -39,6 +40,14 @@ async def test_every_queue_is_counted_and_empty_queues_show_no_count(
         "Webhooks": 0,
         "Approvals": refunds["many"],
     }
+
+    async def is_shown() -> bool:
+        page_counts = await read_counts(visitor)
+        return {name: int(count) for name, (count, _) in page_counts.items()} == {
+            name.lower(): count for name, count in figures.items() if count
+        }
+
+    await wait_until(is_shown, "the counts on the page")  # the console counts at most once a second
 
 
 async def test_the_count_of_a_queue_is_limited(world: World) -> None:

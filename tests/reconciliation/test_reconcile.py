@@ -258,10 +258,10 @@ async def test_a_session_that_the_file_reports_as_paid_is_inquired_about_immedia
         f"payment,cap-5,order 77,1590.00,THB,{_AT}",
     )
     due = "SELECT id FROM session WHERE inquire_at <= clock()"
-    assert (await _compare(world, path, account_id=world.account_id)).asked == 0
+    assert (await _compare(world, path, account_id=world.account_id)).inquiries == 0
     assert await world.rows(due) == []
     result = await _reconcile(world, path, account_id=world.account_id)
-    assert (result.asked, result.opened) == (1, 3)
+    assert (result.inquiries, result.opened) == (1, 3)
     assert [row["id"] for row in await world.rows(due)] == [open_session.id]
     rows = await world.rows(
         "SELECT session_id, payment_id, merchant_id FROM money_case ORDER BY id"
@@ -279,7 +279,7 @@ async def test_a_session_of_another_account_is_not_matched(world: World, write: 
     other_account_id = await world.add_account("http://other.test", signing_secret="x")
     path = write(f"payment,cap-1,{session.id},1590.00,THB,{_AT}")
     result = await _reconcile(world, path, account_id=other_account_id)
-    assert (result.asked, result.opened) == (0, 1)
+    assert (result.inquiries, result.opened) == (0, 1)
     assert await world.rows("SELECT FROM money_case WHERE session_id IS NULL")
 
 
@@ -294,7 +294,7 @@ async def test_a_pending_refund_in_the_file_is_inquired_about_immediately(
     assert result.differences == [
         "fake refund back-1: extra, 90.00 THB at 2026-11-21T08:00:00.000Z, ours is PENDING"
     ]
-    assert result.asked == 1
+    assert result.inquiries == 1
     assert await world.rows("SELECT FROM refund WHERE id = $1 AND next_at <= clock()", refund)
 
 
