@@ -124,12 +124,12 @@ async def prune(database: Database, settings: Settings) -> bool:
         database, settings.unknown_callback_hours, limit
     )
     if unmatched_count:
-        _log.warning(
-            "callbacks_forgotten", count=unmatched_count
-        )  # because their sessions do not exist
+        # Their sessions were never stored.
+        _log.warning("callbacks_forgotten", count=unmatched_count)
     unsent_count = await mail_store.delete_old_mail(database, limit)
     if unsent_count:
-        _log.warning("mails_forgotten", count=unsent_count)  # because no mail server is configured
+        # Usually, no mail server is configured.
+        _log.warning("mails_forgotten", count=unsent_count)
     return limit in (
         key_count,
         unmatched_count,

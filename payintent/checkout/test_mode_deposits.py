@@ -1,4 +1,4 @@
-"""The buttons on the page of a test payment to an address, which send test transfers."""
+"""The buttons that send test transfers, on the page of a test payment to an address."""
 
 from starlette.responses import RedirectResponse, Response
 

@@ -32,10 +32,11 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
 
 
 def parse_capture(reference: str, amount: str, currency: str) -> Capture:
-    """Build a capture from a decimal amount in any currency. Raises `ValueError` if malformed.
+    """Build a capture from a decimal amount in any currency.
 
-    An amount with more decimals than the minor unit is rounded down, and the original is stored in
-    `verbatim`. The money was captured, but such an amount never matches a quote.
+    Raises `ValueError` if the amount or the currency is malformed. An amount with more decimals
+    than the minor unit is rounded down, and the original is stored in `verbatim`. The money was
+    captured, but such an amount never matches a quote.
     """
     if not _AMOUNT.fullmatch(amount) or not _CURRENCY.fullmatch(currency):
         raise ValueError("the amount or the currency is malformed")

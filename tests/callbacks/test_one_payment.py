@@ -16,7 +16,7 @@ from tests.support.fakes import captured, declined
 from tests.support.world import World
 
 
-async def test_a_payment_is_created_selected_and_paid_with_a_single_event(world: World) -> None:
+async def test_creating_selecting_and_paying_produces_a_single_event(world: World) -> None:
     payment = await world.create()
     selected = await world.select(payment)
     assert selected.payment.status == "PROCESSING"

@@ -44,7 +44,7 @@ async def dispute(api: Api, payment_id: str) -> None:
     await service.callback_receiver.receive(api.world.account_id, callback, b"")
 
 
-async def test_a_case_is_shown_with_its_money_payment_status_and_times(api: Api) -> None:
+async def test_a_case_shows_its_amount_its_payment_its_status_and_its_times(api: Api) -> None:
     await api.world.rows("UPDATE merchant SET auto_refund = true")
     payment_id = await paid_again(api)
     [case] = (await listed(api)).json["data"]

@@ -15,7 +15,7 @@ def check_fetched(repository: Path, lock: Path = LOCK) -> None:
     """Reject a jar in a local repository that is not in the list with this hash."""
     entries = {tuple(line.split(maxsplit=1)) for line in lock.read_text().splitlines()}
     strange = [name for digest, name in _fetched(repository) if (digest, name) not in entries]
-    assert not strange, f"not as in {lock.name}: {', '.join(strange)}"
+    assert not strange, f"not listed in {lock.name} with this hash: {', '.join(strange)}"
 
 
 def _fetched(repository: Path) -> list[tuple[str, str]]:

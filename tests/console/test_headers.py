@@ -39,7 +39,7 @@ def _list_paths(stage: Stage) -> dict[str, str]:
     }
 
 
-async def test_responses_cannot_be_cached_or_framed_and_run_only_our_scripts(
+async def test_pages_cannot_be_cached_or_framed_and_run_only_our_scripts(
     operator: Api, stage: Stage
 ) -> None:
     visitor, stranger = Visitor(operator), Visitor(operator)

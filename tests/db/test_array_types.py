@@ -1,4 +1,4 @@
-"""Array parameters: the driver does not query their element types for each connection."""
+"""Array parameters: the driver does not query built-in element types for each connection."""
 
 from collections.abc import AsyncIterator
 

@@ -33,7 +33,7 @@ def test_jit_is_off_for_connections_through_a_pooler() -> None:
     assert "ALTER ROLE payintent SET jit = off;" in service._ROLE
 
 
-def test_a_lease_lasts_longer_than_its_renewal() -> None:
+def test_a_lease_lasts_longer_than_its_renewal_can_take() -> None:
     dcs = _PATRONI["bootstrap"]["dcs"]
     assert dcs["loop_wait"] + 2 * dcs["retry_timeout"] <= dcs["ttl"]
     assert f"`ttl` ({dcs['ttl']} s)" in _PAGE
@@ -44,7 +44,7 @@ def test_haproxy_drops_root_privileges() -> None:
     assert re.search(r"^    user haproxy\n    group haproxy$", global_section, re.MULTILINE)
 
 
-def test_haproxy_checks_every_database_each_second_and_disconnects_old_leaders() -> None:
+def test_haproxy_checks_every_database_once_a_second_and_disconnects_old_leaders() -> None:
     [defaults] = re.findall(r"default-server (.+)", _HAPROXY)
     assert "inter 1s" in defaults
     assert "on-marked-down shutdown-sessions" in defaults

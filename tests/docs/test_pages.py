@@ -46,7 +46,7 @@ def test_the_readme_has_at_most_120_lines() -> None:
 
 
 @every_page
-def test_pages_do_not_contain_paths_of_a_developer_machine(path: Path) -> None:
+def test_pages_do_not_contain_paths_from_a_developers_machine(path: Path) -> None:
     assert not _MACHINE_PATHS.search(path.read_text())
 
 

@@ -115,7 +115,9 @@ class _Attempts:
         return [await self.try_key(address) for _ in range(times)]
 
 
-async def test_failures_of_an_address_are_limited_by_a_burst_and_a_rate(settings: Settings) -> None:
+async def test_failures_from_an_address_are_limited_by_a_burst_and_a_rate(
+    settings: Settings,
+) -> None:
     attempts = _Attempts(settings)
     codes = await attempts.try_bad("192.0.2.7", 5)
     assert codes == [ErrorCode.UNAUTHORIZED] * 3 + [ErrorCode.RATE_LIMITED] * 2

@@ -120,7 +120,7 @@ async def test_too_many_unproven_transactions_stop_the_chain(
     assert await ground.cases() == []
 
 
-async def test_the_logs_of_an_orphaned_block_are_not_a_proof(pair: Pair) -> None:
+async def test_the_logs_of_an_orphaned_block_are_not_proof(pair: Pair) -> None:
     ground, *_ = pair
     payment, session = await ground.bill("NATIVED")
     del payment

@@ -354,7 +354,7 @@ def test_every_operation_that_can_be_rejected_has_an_example() -> None:
     assert set(OPERATIONS) - {action for action, *_ in REFUSED} == without_rejection
 
 
-async def test_a_base_url_of_a_configured_gateway_origin_is_accepted(
+async def test_a_base_url_with_a_configured_gateway_origin_is_accepted(
     stage: Stage,
 ) -> None:
     fields = stage.fields("account.add") | {"base_url": "https://eu.gateway.example.com:8443/v1"}

@@ -121,7 +121,7 @@ async def test_the_selected_side_is_kept_when_the_cookie_is_replaced(
         assert _BANNER in words(await person.get("/merchant/payments"))
 
 
-async def test_a_form_of_the_other_side_is_rejected_with_an_explanation(
+async def test_a_form_from_the_other_side_is_rejected_with_an_explanation(
     api: Api, test_api: Api
 ) -> None:
     ids = {"live": await _create_objects(api), "test": await _create_objects(test_api)}

@@ -1,4 +1,4 @@
-"""The export of a payer contains all of the person's payments, and no access tokens."""
+"""A payer's export contains all of the person's payments, and no access tokens."""
 
 import json
 from typing import Any

@@ -1,4 +1,4 @@
-"""The offered payment methods for each country."""
+"""The payment methods that are offered in each country."""
 
 from decimal import Decimal
 from typing import Any
@@ -189,7 +189,7 @@ def test_a_currency_filters_quotes_and_an_unsupported_currency_is_rejected() -> 
         assert refused.value.code is code
 
 
-def test_an_offer_has_the_total_in_smallest_units() -> None:
+def test_an_offer_has_the_total_in_minor_units() -> None:
     place = QuoteCountry("TH", "query")
     [offer] = make_quotes(
         a_payment(tax_manager=TaxManager.SERVICE),

@@ -108,7 +108,7 @@ def test_malformed_values_are_refused(language: str) -> None:
 
 
 @pytest.mark.parametrize("language", ["python", "typescript"])
-async def test_a_session_is_refused_if_no_stored_chain_derives_its_address(
+async def test_a_session_is_refused_if_its_address_does_not_derive_from_a_stored_chain(
     api: Api, deposits: DepositGround, language: str
 ) -> None:
     _, session = await deposits.bill()

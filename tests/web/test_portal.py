@@ -142,7 +142,7 @@ async def test_refunds_are_hidden_from_developers_and_keys_from_finance(
         await context.close()
 
 
-async def test_a_link_from_another_site_reaches_the_page_of_a_signed_in_member(
+async def test_a_link_from_another_site_takes_a_signed_in_member_to_the_page(
     scene: PortalScene, browser_context: BrowserContext
 ) -> None:
     """Strict cookies are not sent from another site, so the sign-in page links to the target."""

@@ -1,8 +1,8 @@
 """A cache of merchants' images, which are fetched when a browser first requests them.
 
-A picture's name contains its URL, a pseudonym of the merchant, and our signature. Therefore,
-only signed URLs are fetched, any process can serve a picture without a database query, and fetches
-are shared fairly among merchants.
+An image's name contains its URL, a pseudonym of the merchant, and our signature. Therefore, only
+signed URLs are fetched, any process can serve an image without a database query, and fetches are
+shared fairly among merchants.
 """
 
 import asyncio

@@ -172,7 +172,7 @@ class Sweeper:
             await reader.close()
 
     async def _end_batch(self, reader: RpcChainReader, batch: OpenBatch, last_block: int) -> None:
-        """End a batch if its transaction is lost, or in a block whose sweeps have been read."""
+        """End a batch if its transaction is lost, or is in a block whose sweeps have been read."""
         try:
             receipt = await find_receipt(reader, batch.tx_hash)
             if receipt is None and await self._may_be_pending(reader, batch):
