@@ -153,7 +153,7 @@ async def prepare(installation: Installation, count: int) -> list[Pending]:
 async def prepare_copies(
     installation: Installation, database: asyncpg.Connection, count: int
 ) -> list[Pending]:
-    """Prepare a payment with the API, and the others as copies of its rows."""
+    """Prepare one payment with the API, and copy its rows for the others."""
     async with aiohttp.ClientSession() as http:
         _, selected = await _select(installation, http)
     first = ids.parse_id(ids.SESSION, selected["session"]["id"])

@@ -224,7 +224,7 @@ async def _run(
         count for item in results for status, count in item.statuses.items() if status != 200
     )
     console.print(
-        f"others' p99: {without * 1000:.1f} ms while outsiders respond,"
+        f"others' p99: {without * 1000:.1f} ms while the hosts respond,"
         f" {with_it * 1000:.1f} ms while they hang; ratio {with_it / without:.2f}"
         f" (at most {RATIO_MAX}); {shed} of their requests did not return 200"
     )

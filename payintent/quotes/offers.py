@@ -162,7 +162,9 @@ def _refuse_currencies(payment: Payment, method: PaymentMethod) -> QuoteRefusal:
     if tokens:
         reason = f"the payment excludes {', '.join(tokens)} (`include_pegged_assets` is false)"
         return QuoteRefusal(RefusalKind.PEGGED_EXCLUDED, reason)
-    reason = f"the method accepts {', '.join(method.currencies)}, not {payment.currency}"
+    reason = (
+        f"the method does not accept {payment.currency}; it accepts {', '.join(method.currencies)}"
+    )
     return QuoteRefusal(RefusalKind.OTHER_CURRENCY, reason)
 
 

@@ -137,7 +137,7 @@ FLOWS: dict[str, Callable[[World], Awaitable[None]]] = {
 
 
 async def _tables(world: World) -> list[str]:
-    """Format the entries and the account balances like the page."""
+    """Format the entries and the account balances as the page does."""
     rows = await world.rows(
         "SELECT fact, debit, credit, amount FROM ledger_entry ORDER BY created_at, ctid"
     )

@@ -96,7 +96,7 @@ class Harness(Traits, ABC):
 
     @abstractmethod
     async def decline(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
-        """Try to pay as the buyer, with a decline."""
+        """Try to pay as the buyer; the attempt is declined."""
 
     async def cancel(self, created: SessionCreated, request: GatewaySessionRequest) -> None:
         """Cancel on the page as the buyer."""
@@ -116,7 +116,7 @@ class Harness(Traits, ABC):
         return created
 
     async def refund_in_dashboard(self, capture: Capture, amount_minor: int) -> None:
-        """Refund a part in the gateway's dashboard, as the merchant."""
+        """Refund part of a capture in the gateway's dashboard, as the merchant."""
         raise NotImplementedError
 
     def undecided(
@@ -157,7 +157,7 @@ class Harness(Traits, ABC):
         """Return a callback with any bytes, signed now with this account's secrets.
 
         If the format cannot contain the bytes, they are wrapped in the closest valid form. Empty
-        secrets are also used to sign.
+        secrets are also accepted.
         """
 
     def restate(self, payload: bytes, *, amount: str = "", currency: str = "") -> bytes | None:

@@ -164,7 +164,7 @@ def test_a_row_outside_a_table_or_with_a_missing_cell_is_found() -> None:
 
 
 def _broken(text: str) -> list[str]:
-    """Return malformed table rows, and rows with a different number of cells than the head."""
+    """Return malformed table rows, and rows whose number of cells differs from the header."""
     lines = text.splitlines()
     rows_at: dict[int, bool] = {}
     fenced: set[int] = set()

@@ -159,7 +159,7 @@ async def test_a_replay_counts_against_the_read_limit_only(api: Api) -> None:
     assert read_rate_limit(await api.create()) == ("create", 8)
 
 
-async def test_a_completed_key_is_replayed_if_the_create_limit_is_exhausted(api: Api) -> None:
+async def test_a_completed_key_is_replayed_even_if_the_create_limit_is_exhausted(api: Api) -> None:
     await set_limit(api, CREATE, 1)
     await set_limit(api, READ, 10)
     key = str(uuid4())

@@ -18,7 +18,7 @@ async def read_metric(world: World, name: str, **labels: str) -> float | None:
     return REGISTRY.get_sample_value(name, labels)
 
 
-async def test_an_unexpired_payment_is_overdue_from_its_expiry_time(
+async def test_a_pending_payment_is_overdue_from_its_expiry_time(
     world: World,
 ) -> None:
     name = "payintent_pending_overdue_seconds"

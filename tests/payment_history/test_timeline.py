@@ -123,7 +123,9 @@ async def test_the_timeline_shows_a_gateway_payment_from_creation_to_refund(worl
     ]
 
 
-async def test_the_timeline_shows_a_chain_payment_posted_detected_and_final(world: World) -> None:
+async def test_the_timeline_shows_a_chain_payment_as_posted_detected_and_final(
+    world: World,
+) -> None:
     methods = await offer_tokens(world)
     payment, session = await bill(world, methods["NATIVED"])
     log = log_of(session)

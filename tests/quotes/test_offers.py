@@ -78,7 +78,7 @@ REFUSED: Mapping[RefusalKind, Example] = {
         payment={"include_pegged_assets": False},
     ),
     RefusalKind.OTHER_CURRENCY: Example(
-        "the method accepts JPY, THB, not USD", {"currencies": ("JPY", "THB")}
+        "the method does not accept USD; it accepts JPY, THB", {"currencies": ("JPY", "THB")}
     ),
     RefusalKind.GATEWAY_CURRENCY: Example(
         "the gateway does not support USD", {"decimals": {"THB": 2}}

@@ -170,7 +170,7 @@ async def test_operators_see_why_each_method_is_offered_or_excluded(world: World
     assert await explain_methods(world, payment, "US") == {
         ("Card", "USD"): "0.30 USD is less than the minimum of 0.50 USD",
         ("Transfer", ""): "the method is disabled",
-        ("Yen only", ""): "the method accepts JPY, not USD",
+        ("Yen only", ""): "the method does not accept USD; it accepts JPY",
         ("Thai only", "USD"): "the method or its gateway is not available in US",
     }
     assert (await explain_methods(world, payment, "JP"))["Card", "USD"] == "USD is not used in JP"

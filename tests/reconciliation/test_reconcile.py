@@ -229,7 +229,7 @@ async def test_repeating_a_file_opens_no_case_even_if_a_case_was_closed(
     assert (await _reconcile(world, later)).opened == 1
 
 
-async def test_only_applied_files_are_in_the_audit_log_without_their_lines(
+async def test_only_applied_files_appear_in_the_audit_log_and_their_lines_do_not(
     world: World, write: Write
 ) -> None:
     path = write(f"payment,cap-secret,,1.00,THB,{_AT}")

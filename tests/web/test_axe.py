@@ -23,7 +23,7 @@ _HALF = {"width": WIDE_PX // 2, "height": HIGH_PX}
 
 @fixture(loop_scope=LOOP, scope="module")
 async def browser_context(browser: Browser, gallery: Gallery) -> AsyncIterator[BrowserContext]:
-    """A normal browser."""
+    """A browser context with the default settings."""
     browser_context = await screen(browser)
     # A page stays open so that later pages share its process and its compiled scripts.
     await (await browser_context.new_page()).goto(gallery.base.removesuffix("/c") + "/docs")

@@ -40,7 +40,7 @@ LEGACY = f"globalThis.ethereum = {{ {_PROVIDER} }};"
 
 
 class WalletError(Exception):
-    """An error response of the wallet."""
+    """An error response from the wallet."""
 
     def __init__(self, code: int, message: str, cause: int | None = None) -> None:
         super().__init__(message)
