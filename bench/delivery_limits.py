@@ -170,7 +170,7 @@ class _Bench:
         )
 
     async def backlog(self) -> Backlog:
-        """Measure the creation rate without and with a backlog.
+        """Measure the creation rate with and without a backlog.
 
         The backlog's endpoint refuses connections.
         """

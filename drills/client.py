@@ -46,7 +46,7 @@ class _Connection:
 class Client:
     """Sends each request once, over an idle or a new connection.
 
-    A connection that was idle for `idle_max_s` is not reused. With 0, connections are never reused.
+    A connection that was idle for `idle_max_s` is not reused. 0 means that none is ever reused.
     """
 
     def __init__(self, target: Target, timeout_s: float, idle_max_s: float = math.inf) -> None:

@@ -46,7 +46,7 @@ class ReportedCapture:
 async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
     """Lock the capture with a gateway's reference, after locking its payment.
 
-    Returns None if the capture is unknown because another shop uses the same gateway account.
+    Returns None if the capture is unknown; another shop may use the same gateway account.
     Raises `EarlyReportError` if it may belong to a session that has not ended.
     """
     # Query sessions first, so that a capture stored between the two queries is found.

@@ -99,8 +99,8 @@ class RpcChainReader:
     """Reads a chain through several endpoints, named `name-1`, `name-2` etc.
 
     Connections are opened on the first request. All methods except `fetch_heads` query the given
-    endpoint. They raise `ChainUnavailableError` if the endpoint does not return a usable response,
-    and immediately during the backoff after a failure. Invalid URLs raise ValueError.
+    endpoint. They raise `ChainUnavailableError` if the endpoint does not return a usable response.
+    During the backoff after a failure, they raise it immediately. Invalid URLs raise ValueError.
     """
 
     def __init__(

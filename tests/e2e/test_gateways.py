@@ -53,7 +53,7 @@ async def test_a_buyer_in_taiwan_can_choose_every_gateway_with_the_simulator_fir
     assert providers == ["simulator", "simulator", *EMULATED]
 
 
-async def test_every_gateway_refunds_in_two_parts(stage: DemoStage) -> None:
+async def test_every_gateway_refunds_a_payment_in_two_parts(stage: DemoStage) -> None:
     await refund_with_each(stage)  # checks the webhooks, refunds and statuses
     assert len(stage.payment_ids) == 1 + len(EMULATED) + bool(stage.sandbox.chains)
 

@@ -158,7 +158,7 @@ async def test_a_form_submitted_twice_creates_one_payment_even_with_the_last_use
     assert len({payment.id for payment in payments}) == 1
 
 
-async def test_an_open_payment_of_the_browser_continues_and_an_ended_payment_does_not(
+async def test_a_browser_continues_an_open_payment_but_not_an_ended_payment(
     world: World,
 ) -> None:
     link, links = await make_link(world), make_link_payments(world)

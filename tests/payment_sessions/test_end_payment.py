@@ -168,7 +168,7 @@ _GONE = {
 
 
 @pytest.mark.parametrize("gone", _GONE)
-async def test_two_people_end_a_payment_of_an_unreachable_gateway_with_a_case(
+async def test_two_people_end_a_payment_at_an_unreachable_gateway_with_a_case(
     world: World, gone: str
 ) -> None:
     for name in ("Ada", "Alan"):
@@ -193,7 +193,7 @@ async def test_two_people_end_a_payment_of_an_unreachable_gateway_with_a_case(
     assert (await world.session(session.id))["life"] == "closing"
 
 
-async def test_a_later_capture_of_a_recovered_gateway_belongs_to_the_case(world: World) -> None:
+async def test_a_later_capture_at_a_recovered_gateway_belongs_to_the_case(world: World) -> None:
     for name in ("Ada", "Alan"):
         await world.operator_token(name)
     payment = await world.create()

@@ -169,7 +169,7 @@ async def test_invalid_purchases_do_not_reach_the_payment_service(
     assert api.requests == []
 
 
-async def test_an_error_of_the_payment_service_is_shown_with_its_code(
+async def test_an_error_from_the_payment_service_is_shown_with_its_code(
     api: Api, visitor: Visitor
 ) -> None:
     refusal = {"code": "UNSUPPORTED_CURRENCY", "message": "no <b>method</b>"}
