@@ -52,7 +52,7 @@ class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
             count = await settlement_store.count_transactions(
                 context.database, stranded_session.session.id
             )
-            reason += f": {format_count(count, 'seen or posted transaction')} for this payment"
+            reason += f": {format_count(count, 'detected or posted transaction')} for this payment"
         return [
             f"{describe_payment(snapshot.payment)}, changes from PROCESSING to EXPIRED",
             reason,

@@ -86,7 +86,9 @@ async def test_two_people_end_a_payment_with_an_event_and_a_case(
     assert await world.events(payment) == []
     approval = await world.service.run_operation(ShowApproval(approval_id=waiting), ALAN)
     assert "changes from PROCESSING to EXPIRED" in approval.changes[0]
-    assert approval.changes[1].startswith("native is not watched: 0 transactions")
+    assert approval.changes[1].startswith(
+        "native is not watched: 0 detected or posted transactions"
+    )
     approved = await world.service.run_operation(Approve(approval_id=waiting), ALAN)
     assert approved.result["status"] == await world.status(payment) == "EXPIRED"
     assert await world.events(payment) == ["payment.expired"]
