@@ -241,6 +241,10 @@ def show(console: Console) -> None:
     except AnvilError as error:
         console.print(f"no gas figures: {error}")
         return
+    print_report(console, report)
+
+
+def print_report(console: Console, report: GasReport) -> None:
     console.print(_build_table("gas used by the gateway contract", report.gateway))
     console.print(_build_table("gas used by the deposit contracts", report.deposits))
 

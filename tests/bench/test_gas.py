@@ -55,8 +55,9 @@ def test_the_documented_deposit_gas_matches_the_measurement(report: gas.GasRepor
     }
 
 
-@pytest.mark.usefixtures("anvil")
-def test_the_costs_are_printed(capsys: pytest.CaptureFixture[str]) -> None:
-    gas.show(Console(width=100))
-
-    assert "pay the native coin" in capsys.readouterr().out
+def test_the_costs_are_printed(report: gas.GasReport, capsys: pytest.CaptureFixture[str]) -> None:
+    gas.print_report(Console(width=100), report)
+    printed = capsys.readouterr().out
+    for item in (*report.gateway, *report.deposits):
+        assert f"{item.name} " in printed
+        assert f"{item.first:,}" in printed
