@@ -150,7 +150,7 @@ class DepositMeter:
         forwarder = await self._create(DEPOSIT_FORWARDER, self.receiver)
         factory = await self._create(DEPOSIT_FACTORY, forwarder["contractAddress"])
         address = factory["contractAddress"]
-        transfer = await self._transfer(address, _deposit_uuids(1)[0])
+        transfer = await self._transfer(await self._derive_address(address, _deposit_uuids(1)[0]))
         sweeps = [
             Cost(
                 f"sweep {count} addresses, each" if count > 1 else "sweep an address",
@@ -169,8 +169,7 @@ class DepositMeter:
     async def _create(self, name: str, argument: str) -> dict[str, Any]:
         return await self.chain.send(self.buyer, None, load(name).creation_code(argument))
 
-    async def _transfer(self, factory: str, uuid: bytes) -> int:
-        address = await self._derive_address(factory, uuid)
+    async def _transfer(self, address: str) -> int:
         data = load(PLAIN_TOKEN).call_data("transfer", address, 10**6)
         return int((await self.chain.send(self.buyer, self.token, data))["gasUsed"], 16)
 
@@ -182,8 +181,10 @@ class DepositMeter:
     async def _sweep(self, factory: str, count: int) -> int:
         """Send a deposit to `count` addresses and sweep them; return the gas per address."""
         uuids = _deposit_uuids(count)
-        for uuid in uuids:
-            await self._transfer(factory, uuid)
+        for address in await asyncio.gather(
+            *(self._derive_address(factory, uuid) for uuid in uuids)
+        ):
+            await self._transfer(address)
         contract = load(DEPOSIT_FACTORY)
         data = contract.call_data("sweep_many", uuids, self.token)
         if count == 1:
