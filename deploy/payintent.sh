@@ -1,17 +1,17 @@
 #!/bin/sh
 # Run a command with the settings of this host's processes. Install this script as /usr/local/sbin/payintent.
-# Only root can read the settings. `migrate` and `worker` use the database role of their units, all
-# other commands the API's role. Variables that the shell exports override the files.
+# Only root can read the settings. `migrate` and `worker` use the database role of their units, and all
+# other commands use the API's role. Variables that the shell exports override the files.
 set -eu
-exported=$(export -p)
+environment=$(export -p)
 case "${1:-}" in
-    migrate | worker) own=$1 ;;
-    *) own=api ;;
+    migrate | worker) unit=$1 ;;
+    *) unit=api ;;
 esac
 database=${DATABASE_URL+elsewhere}${PAYINTENT_DATABASE_URL+elsewhere}
 set -a
 . /etc/payintent/payintent.env
-. "/etc/payintent/payintent-$own.env"
+. "/etc/payintent/payintent-$unit.env"
 set +a
 if [ -n "$database" ]; then
     # The other addresses in the files belong to a different database.
@@ -19,5 +19,5 @@ if [ -n "$database" ]; then
         PAYINTENT_DATABASE_DIRECT_URL PAYINTENT_DATABASE_READ_URL PAYINTENT_DATABASE_POOLED
     echo "payintent: using the database from this shell, not from /etc/payintent" >&2
 fi
-eval "$exported"
+eval "$environment"
 exec /opt/payintent/bin/payintent "$@"

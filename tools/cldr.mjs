@@ -1,34 +1,34 @@
 // Prints the CLDR data of the checkout's languages, from the copy of CLDR in Node.js.
 // The argument is JSON: languages, countries, currencies, countries with short names, and readings.
 
-const asked = JSON.parse(process.argv[2]);
+const request = JSON.parse(process.argv[2]);
 const NUMBER = 1234567.5;
 
-function names(tag, type, codes) {
+function readNames(tag, type, codes) {
   const long = new Intl.DisplayNames(tag, { type });
   const short = new Intl.DisplayNames(tag, { type, style: "short" });
   return Object.fromEntries(
-    codes.map((code) => [code, (asked.short.includes(code) ? short : long).of(code)]),
+    codes.map((code) => [code, (request.short.includes(code) ? short : long).of(code)]),
   );
 }
 
 /** Sorts by the language's rules. A reading replaces a name that does not show its pronunciation. */
-function sorted(tag, countries) {
+function sortCodes(tag, countries) {
   const { compare } = new Intl.Collator(tag);
-  const sound = (code) => asked.readings[tag]?.[code] ?? countries[code];
-  return Object.keys(countries).sort((one, other) => compare(sound(one), sound(other)));
+  const getReading = (code) => request.readings[tag]?.[code] ?? countries[code];
+  return Object.keys(countries).sort((first, second) => compare(getReading(first), getReading(second)));
 }
 
-function language(tag) {
-  const countries = names(tag, "region", asked.countries);
+function describeLanguage(tag) {
+  const countries = readNames(tag, "region", request.countries);
   const parts = new Intl.NumberFormat(tag, { numberingSystem: "latn" }).formatToParts(NUMBER);
-  const part = (type) => parts.find((one) => one.type === type).value;
+  const part = (type) => parts.find((item) => item.type === type).value;
   return {
     decimal: part("decimal"),
     group: part("group"),
-    countries: sorted(tag, countries).map((code) => [code, countries[code]]),
-    currencies: names(tag, "currency", asked.currencies),
+    countries: sortCodes(tag, countries).map((code) => [code, countries[code]]),
+    currencies: readNames(tag, "currency", request.currencies),
   };
 }
 
-process.stdout.write(JSON.stringify(asked.tags.map(language)));
+process.stdout.write(JSON.stringify(request.tags.map(describeLanguage)));

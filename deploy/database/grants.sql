@@ -37,12 +37,12 @@ GRANT SELECT, INSERT, UPDATE ON test_clock TO payintent_api;
 GRANT SELECT, INSERT, UPDATE ON test_session, test_refund, test_transfer
     TO payintent_api, payintent_worker;
 
--- Payment links. A trigger rejects changes of their terms.
+-- Payment links. A trigger rejects changes to their terms.
 GRANT SELECT, INSERT ON payment_link TO payintent_api;
 GRANT UPDATE (expires_at, deactivated_at, deactivated_by) ON payment_link TO payintent_api;
 GRANT SELECT, INSERT ON payment_link_use TO payintent_api;
 GRANT UPDATE (payment_id) ON payment_link_use TO payintent_api;
--- Workers compose the mail with a link.
+-- Workers compose the email that contains a link.
 GRANT SELECT ON payment_link, payment_link_use TO payintent_worker;
 
 -- Payouts to merchants. A trigger rejects all changes except a reversal.
@@ -87,7 +87,7 @@ GRANT SELECT ON
     fraud_rule, rate_limit, chain, chain_contract, chain_token
 TO payintent_worker;
 
--- Pending email, which is deleted when it has been sent.
+-- Pending email, which is deleted once it has been sent.
 GRANT SELECT, INSERT, UPDATE, DELETE ON mail TO payintent_api, payintent_worker;
 
 -- Hourly totals: workers compute them, and the console shows them.

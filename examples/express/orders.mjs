@@ -41,8 +41,8 @@ export const pageOf = (order) => `/orders/${order.id}`;
  */
 export function placeOrder(id) {
   /** @type {Order} */
-  const fresh = { id, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting", handedOut: 0 };
-  const order = orders.get(id) ?? fresh;
+  const newOrder = { id, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting", handedOut: 0 };
+  const order = orders.get(id) ?? newOrder;
   orders.set(id, order);
   return order;
 }
@@ -63,20 +63,20 @@ export async function findNextPage(order) {
     beginAttempt(order, paymentId);
   }
   const { id, attempt, amount, currency } = order;
-  const back = shopUrl && shopUrl + pageOf(order);
-  const created = await client.payments.create(
+  const returnUrl = shopUrl && shopUrl + pageOf(order);
+  const newPayment = await client.payments.create(
     {
       amount,
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
-      // The same page for both, which offers to pay again.
-      ...(back && { return_url: back, cancel_url: back }),
+      // Both are the order page, which offers to pay again.
+      ...(returnUrl && { return_url: returnUrl, cancel_url: returnUrl }),
     },
     { idempotencyKey: keyOf(id, attempt) },
   );
-  if (order.attempt === attempt) order.paymentId = created.id;
-  return created.checkout_url;
+  if (order.attempt === attempt) order.paymentId = newPayment.id;
+  return newPayment.checkout_url;
 }
 
 /**
@@ -96,7 +96,7 @@ function beginAttempt(order, endedId) {
  * @param {{ id: string, status: string, amount: string, currency: string }} payment
  */
 export function settle(payment) {
-  const order = [...orders.values()].find((each) => each.paymentId === payment.id);
+  const order = [...orders.values()].find((order) => order.paymentId === payment.id);
   if (!order || order.status === "paid") return;
   if (ENDED_UNPAID.includes(payment.status)) order.status = "unpaid";
   if (payment.status === "PAID" && payment.amount === order.amount && payment.currency === order.currency) {

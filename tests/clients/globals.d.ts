@@ -1,2 +1,2 @@
-// The two things that the program takes from Node.js.
+// The part of Node.js that the program uses.
 declare const process: { argv: string[] };

@@ -24,24 +24,24 @@ export function members(folder) {
   const owners = { ...api, ...javascript.builtins };
   const { Intl } = javascript.builtins;
   for (const [name, feature] of Object.entries(Intl)) if (name !== "__compat") owners[`Intl.${name}`] = feature;
-  const known = [];
-  for (const [owner, { __compat: own, ...features }] of Object.entries(owners)) {
-    if (!own) continue;
-    known.push({ owner, name: "", isStatic: true, isNew: lacks(own) });
+  const entries = [];
+  for (const [owner, { __compat: ownCompat, ...features }] of Object.entries(owners)) {
+    if (!ownCompat) continue;
+    entries.push({ owner, name: "", isStatic: true, isNew: lacks(ownCompat) });
     for (const [key, { __compat: compat }] of Object.entries(features)) {
       if (!compat || !/^[A-Za-z]\w*$/.test(key) || key === owner || /_(event|permission|support)$/.test(key)) continue;
       const isStatic = key.endsWith("_static") || ["Intl", "Math", "Atomics", "JSON", "Reflect"].includes(owner);
-      known.push({ owner, name: key.replace(/_static$/, ""), isStatic, isNew: lacks(compat) });
+      entries.push({ owner, name: key.replace(/_static$/, ""), isStatic, isNew: lacks(compat) });
     }
   }
-  return known;
+  return entries;
 }
 
 /** @param {any} browserslist @param {string[]} queries @returns {Record<string, number[]>} */
 function oldestVersions(browserslist, queries) {
   const oldest = {};
-  for (const one of browserslist(queries)) {
-    const [name, version] = one.split(" ");
+  for (const item of browserslist(queries)) {
+    const [name, version] = item.split(" ");
     const browser = BROWSERS[name];
     if (!browser) throw new Error(`the name of ${name} in MDN's table is unknown`);
     const numbers = version.split("-")[0].split(".").map(Number);
@@ -52,7 +52,7 @@ function oldestVersions(browserslist, queries) {
 
 /** Returns whether this version of a browser lacks the feature. */
 function isLater(support, version) {
-  const [newest] = [support ?? []].flat().filter((one) => !one.flags && !one.prefix && !one.alternative_name);
+  const [newest] = [support ?? []].flat().filter((statement) => !statement.flags && !statement.prefix && !statement.alternative_name);
   if (!newest?.version_added) return Boolean(support); // a browser that is not listed is ignored
   if (newest.version_added === "preview") return true;
   return compare(newest.version_added.replace("≤", "").split(".").map(Number), version) > 0;

@@ -1,5 +1,5 @@
 // The features that our served scripts and style sheets may use. package.json lists the browsers.
-// A newer feature passes only with a fallback and a comment at its line.
+// A newer feature passes only with a fallback and a comment on its line.
 
 import { createRequire } from "node:module";
 import { pathToFileURL } from "node:url";
@@ -67,8 +67,8 @@ export default [
     plugins: { css, ours: { rules: { unseen } } },
     language: "css/css",
     rules: {
-      // Allowed are features of all browsers of 2020, features of Chrome 87 and Safari 15 or earlier,
-      // and features that affect only the appearance. All others belong in @supports.
+      // The rule allows features that all browsers had in 2020, features of Chrome 87 and Safari 15 or
+      // earlier, and features that affect only the appearance. All others belong in @supports.
       "css/use-baseline": [
         "error",
         {

@@ -15,20 +15,20 @@ const OUR_CALLS = new Set(["destroy", "session"]);
 
 /** @param {string} folder in which the packages are installed */
 export function membersRule(folder) {
-  const known = members(folder);
-  const globals = new Set(known.filter(({ name, isNew }) => !name && isNew).map(({ owner }) => owner));
-  const named = new Set(known.filter(({ isNew }) => isNew).map(({ owner, name }) => `${owner}.${name}`));
-  const owners = new Set(known.map(({ owner }) => owner).filter((owner) => /^[A-Z]/.test(owner)));
-  const instance = known.filter(({ name, isStatic }) => name && !isStatic);
-  const old = new Set(instance.filter(({ isNew }) => !isNew).map(({ name }) => name));
-  const late = new Set(instance.filter(({ name, isNew }) => isNew && !old.has(name)).map(({ name }) => name));
+  const entries = members(folder);
+  const globals = new Set(entries.filter(({ name, isNew }) => !name && isNew).map(({ owner }) => owner));
+  const newMembers = new Set(entries.filter(({ isNew }) => isNew).map(({ owner, name }) => `${owner}.${name}`));
+  const owners = new Set(entries.map(({ owner }) => owner).filter((owner) => /^[A-Z]/.test(owner)));
+  const instance = entries.filter(({ name, isStatic }) => name && !isStatic);
+  const oldNames = new Set(instance.filter(({ isNew }) => !isNew).map(({ name }) => name));
+  const lateNames = new Set(instance.filter(({ name, isNew }) => isNew && !oldNames.has(name)).map(({ name }) => name));
 
   return {
     meta: { type: "problem", schema: [], messages: { late: "a supported browser lacks {{ name }}, so it needs a fallback" } },
     create(context) {
       const report = (node, name) => context.report({ node, messageId: "late", data: { name } });
       const isGlobal = (node) =>
-        node?.type === "Identifier" && !context.sourceCode.getScope(node).references.some((one) => one.identifier === node && one.resolved?.defs.length);
+        node?.type === "Identifier" && !context.sourceCode.getScope(node).references.some((reference) => reference.identifier === node && reference.resolved?.defs.length);
       const isWindow = (node) => isGlobal(node) && /^(window|globalThis|self|top|parent)$/.test(node.name);
       return {
         MemberExpression(node) {
@@ -39,17 +39,17 @@ export function membersRule(folder) {
           if (isCalled && parent.optional) return; // `x.requestSubmit?.()` checks that it exists
           if (isWindow(object) && globals.has(name)) report(node, name);
           else if (isGlobal(object) && owners.has(object.name)) {
-            if (named.has(`${object.name}.${name}`)) report(node, `${object.name}.${name}`);
-          } else if (late.has(name) && (isCalled ? !OUR_CALLS.has(name) : !OURS.has(name))) report(node, name);
+            if (newMembers.has(`${object.name}.${name}`)) report(node, `${object.name}.${name}`);
+          } else if (lateNames.has(name) && (isCalled ? !OUR_CALLS.has(name) : !OURS.has(name))) report(node, name);
         },
         "ObjectPattern > Property"({ key, computed }) {
-          if (!computed && late.has(key.name) && !OURS.has(key.name)) report(key, key.name);
+          if (!computed && lateNames.has(key.name) && !OURS.has(key.name)) report(key, key.name);
         },
         "Program:exit"(program) {
           const scope = context.sourceCode.getScope(program);
           for (const { identifier } of scope.through) {
-            const isAsked = identifier.parent.type === "UnaryExpression" && identifier.parent.operator === "typeof";
-            if (globals.has(identifier.name) && !isAsked) report(identifier, identifier.name);
+            const isTypeofCheck = identifier.parent.type === "UnaryExpression" && identifier.parent.operator === "typeof";
+            if (globals.has(identifier.name) && !isTypeofCheck) report(identifier, identifier.name);
           }
         },
       };

@@ -10,13 +10,13 @@ export interface Order {
 }
 
 // Next.js may load a module once for each route, but all routes must share one map.
-const shared = globalThis as unknown as { orders?: Map<string, Order> };
-export const orders = (shared.orders ??= new Map<string, Order>());
+const globals = globalThis as unknown as { orders?: Map<string, Order> };
+export const orders = (globals.orders ??= new Map<string, Order>());
 
 /** Returns the order with this id, and creates it on the first click. The server sets the price, never the page. */
 export function placeOrder(id: string): Order {
-  const fresh: Order = { id, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting", handedOut: 0 };
-  const order = orders.get(id) ?? fresh;
+  const newOrder: Order = { id, attempt: 1, amount: "1590.00", currency: "THB", status: "waiting", handedOut: 0 };
+  const order = orders.get(id) ?? newOrder;
   orders.set(id, order);
   return order;
 }

@@ -10,7 +10,7 @@ const ENDED_UNPAID = ["CANCELLED", "EXPIRED", "FAILED"];
 /** The buyer's money may have arrived, so these payments need manual review. */
 const REVIEWED = ["AMOUNT_MISMATCH", "TOKEN_MISMATCH", "ONCHAIN_TIMEOUT"];
 
-/** Creates the client at the first request, because the build environment does not contain the key. */
+/** Creates a client at run time, because the build environment does not contain the key. */
 export function openClient(): Client {
   return new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
 }
@@ -32,20 +32,20 @@ export async function findNextPage(order: Order): Promise<string> {
   }
   const { id, attempt, amount, currency } = order;
   const shopUrl = process.env["SHOP_URL"]?.replace(/\/$/, ""); // its origin is registered for the shop
-  const back = shopUrl && shopUrl + pageOf(order);
-  const created = await client.payments.create(
+  const returnUrl = shopUrl && shopUrl + pageOf(order);
+  const newPayment = await client.payments.create(
     {
       amount,
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
-      // The same page for both, which offers to pay again.
-      ...(back && { return_url: back, cancel_url: back }),
+      // Both are the order page, which offers to pay again.
+      ...(returnUrl && { return_url: returnUrl, cancel_url: returnUrl }),
     },
     { idempotencyKey: keyOf(id, attempt) },
   );
-  if (order.attempt === attempt) order.paymentId = created.id;
-  return created.checkout_url;
+  if (order.attempt === attempt) order.paymentId = newPayment.id;
+  return newPayment.checkout_url;
 }
 
 /** Begins the next attempt. Of two concurrent clicks, only one changes the order. */
@@ -58,7 +58,7 @@ function beginAttempt(order: Order, endedId: string): void {
 
 /** Applies the status of a payment to its order. A paid order never changes again. */
 export function settle(payment: { id: string; status: string; amount: string; currency: string }): void {
-  const order = [...orders.values()].find((each) => each.paymentId === payment.id);
+  const order = [...orders.values()].find((order) => order.paymentId === payment.id);
   if (!order || order.status === "paid") return;
   if (ENDED_UNPAID.includes(payment.status)) order.status = "unpaid";
   if (payment.status === "PAID" && payment.amount === order.amount && payment.currency === order.currency) {

@@ -42,7 +42,7 @@ export async function loadCheckout(options) {
     throw new CheckoutError("SSR_UNSUPPORTED", "the checkout can be loaded only in a browser");
   }
   if (!options?.src) throw new CheckoutError("MISSING_PARAM", "src is missing");
-  const { href } = checked(options.src);
+  const { href } = parseSource(options.src);
   let promise = loading.get(href);
   if (!promise) {
     promise = load(href, options);
@@ -53,7 +53,7 @@ export async function loadCheckout(options) {
 }
 
 /** @param {string} src */
-function checked(src) {
+function parseSource(src) {
   let url;
   try {
     url = new URL(src);
@@ -80,16 +80,16 @@ function checked(src) {
  */
 function load(src, { timeoutMs = TIMEOUT_MS, integrity, nonce }) {
   const script = document.createElement("script");
-  return new Promise((done, cut) => {
-    /** @param {string} why */
-    const fail = (why) => {
+  return new Promise((resolve, reject) => {
+    /** @param {string} reason */
+    const fail = (reason) => {
       script.remove();
-      cut(new CheckoutError("SDK_NOT_LOADED", `${src} ${why}`));
+      reject(new CheckoutError("SDK_NOT_LOADED", `${src} ${reason}`));
     };
     const timer = setTimeout(() => fail("did not load in time"), timeoutMs);
     script.onload = () => {
       clearTimeout(timer);
-      if (window.PayIntent) done(window.PayIntent);
+      if (window.PayIntent) resolve(window.PayIntent);
       else fail("is not the SDK");
     };
     script.onerror = () => {

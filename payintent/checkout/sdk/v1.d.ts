@@ -4,7 +4,7 @@
 export declare function loadCheckout(options: LoadOptions): Promise<CheckoutSdkFactory>;
 
 export interface LoadOptions {
-  /** URL of the script at the service: `…/sdk/v1.js`, or `…/sdk/v1.<hash>.js` to pin a version. */
+  /** URL of the service's script: `…/sdk/v1.js`, or `…/sdk/v1.<hash>.js` to pin a version. */
   src: string;
   /** Default: 10 000. */
   timeoutMs?: number;
@@ -233,7 +233,7 @@ export interface NextAction {
   fallback_url?: string;
 }
 
-/** Pass either the URL of an existing checkout, or a function that creates a checkout when the buyer submits. */
+/** Pass either the URL of an existing checkout, or a function that creates a checkout when `submit` is called. */
 export interface WidgetOptions {
   checkoutUrl?: string;
   createCheckout?: CreateCheckout;
@@ -285,7 +285,7 @@ export interface Onchain {
   /** Finds the wallets in this browser through EIP-6963, or uses `window.ethereum` if there are none. */
   discover(options?: { timeoutMs?: number }): Promise<WalletInfo[]>;
   connect(provider: Eip1193Provider): Promise<{ address: string; chainId: number }>;
-  /** Throws `INVALID_RESPONSE` if the deposit address cannot be derived from a stored chain, and `MISSING_PARAM` without `chains`. */
+  /** Throws `INVALID_RESPONSE` if the deposit address cannot be derived from a stored chain, and `MISSING_PARAM` if `chains` is not set. */
   session(sessionId: string): Promise<OnchainSession | DepositSession>;
   /** Switches the wallet to a chain, and adds the chain if the wallet does not know it. */
   ensureChain(provider: Eip1193Provider, chain: OnchainSession["chain"]): Promise<void>;
@@ -483,14 +483,14 @@ export interface Request {
   patience?: number;
 }
 
-type Ask = (path: string, must: string, how?: Request) => Promise<any>;
+type Send = (path: string, field: string, options?: Request) => Promise<any>;
 
 export type WalletPart = (tools: {
   fail: (code: string, message?: string, more?: object) => never;
   need: <T>(value: T, name: string) => NonNullable<T>;
   sleep: (ms: number) => Promise<void>;
-  once: Ask;
-  read: Ask;
+  request: Send;
+  read: Send;
   halt: (signal?: AbortSignal) => void;
   chains?: StoredChain[];
 }) => Onchain;

@@ -9,7 +9,7 @@
   /** @typedef {import("./v1").CheckoutView} CheckoutView */
   /** @typedef {import("./v1").Amount} Amount */
   /** @typedef {CheckoutSdk["onchain"]} Onchain */
-  /** @typedef {import("./v1").Request} How */
+  /** @typedef {import("./v1").Request} RequestOptions */
 
   const current = /** @type {HTMLScriptElement | null} */ (document.currentScript);
   const script = current?.src;
@@ -29,7 +29,7 @@
   const DAY_MS = 86_400_000; // the maximum lifetime of a checkout
   const GRACE_MS = 120_000; // the result may arrive shortly after the deadline
 
-  // All other codes are a payment_error, unless the HTTP status determines a different type.
+  // All other codes have the type payment_error, unless the HTTP status determines a different type.
   const TYPES = {
     network_error: "NETWORK_TIMEOUT NETWORK_OFFLINE POLLING_TIMEOUT",
     validation_error:
@@ -45,12 +45,12 @@
     constructor(code, message, { requestId = null, checkoutId = null, ...more } = {}) {
       super(message ?? code.toLowerCase().replace(/_/g, " "));
       const { status, retryAfterMs } = more;
-      const known = Object.entries(TYPES).find(([, codes]) => codes.split(" ").includes(code));
-      const is = status === 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "payment_error";
+      const entry = Object.entries(TYPES).find(([, codes]) => codes.split(" ").includes(code));
+      const fallback = status === 429 ? "rate_limit_error" : status >= 500 ? "server_error" : "payment_error";
       this.name = "CheckoutError";
-      this.type = known ? known[0] : is;
+      this.type = entry ? entry[0] : fallback;
       this.code = code;
-      this.retryable = known ? RETRYABLE.test(code) : retryAfterMs >= 0 || (status >= 429 && status !== 501);
+      this.retryable = entry ? RETRYABLE.test(code) : retryAfterMs >= 0 || (status >= 429 && status !== 501);
       this.requestId = requestId;
       this.checkoutId = checkoutId;
       Object.assign(this, more);
@@ -69,7 +69,7 @@
   /** @type {<T>(value: T, name: string) => NonNullable<T>} */
   const need = (value, name) => value ?? fail("MISSING_PARAM", `${name} is missing`);
   /** @type {(ms: number) => Promise<void>} */
-  const sleep = (ms) => new Promise((done) => setTimeout(done, ms));
+  const sleep = (ms) => new Promise((resolve) => setTimeout(resolve, ms));
 
   /** Throws if the signal is aborted. Signals in Safari 15 have neither throwIfAborted nor a reason. @param {any} [signal] */
   const halt = (signal) => {
@@ -97,39 +97,39 @@
     if (country != null && !COUNTRIES?.includes(country)) fail("UNSUPPORTED_COUNTRY");
   }
 
-  /** @param {Amount} wanted */
+  /** @param {Amount} amount */
   function checkAmount({ amount, currency }) {
     checkCurrency(need(currency, "currency"));
-    const plain = typeof need(amount, "amount") === "string" && /^(0|[1-9]\d*)(\.\d+)?$/.test(amount);
-    const [, fraction = ""] = plain ? amount.split(".") : [];
-    if (!plain || !/[1-9]/.test(amount) || fraction.length > (DECIMALS[currency] ?? 0)) fail("INVALID_AMOUNT");
+    const isPlain = typeof need(amount, "amount") === "string" && /^(0|[1-9]\d*)(\.\d+)?$/.test(amount);
+    const [, fraction = ""] = isPlain ? amount.split(".") : [];
+    if (!isPlain || !/[1-9]/.test(amount) || fraction.length > (DECIMALS[currency] ?? 0)) fail("INVALID_AMOUNT");
   }
 
-  /** Returns the error that a response describes. @param {any} said @param {any} more @param {string | null} [after] */
-  function refusal(said, { status, ...more }, after) {
+  /** Returns the error that a response describes. @param {any} body @param {any} more @param {string | null} [retryAfter] */
+  function toError(body, { status, ...more }, retryAfter) {
     more.status = status;
-    const { fds } = said ?? {};
+    const { fds } = body ?? {};
     if (fds?.outcome === "DENY") return new CheckoutError("PAYMENT_DECLINED", fds.message, { ...more, fds });
-    if (after) more.retryAfterMs = Math.max(0, +after * 1_000 || Date.parse(after) - Date.now() || 0);
+    if (retryAfter) more.retryAfterMs = Math.max(0, +retryAfter * 1_000 || Date.parse(retryAfter) - Date.now() || 0);
     let code = status === 429 ? "RATE_LIMITED" : status >= 500 ? "SERVICE_UNAVAILABLE" : "INVALID_RESPONSE";
     let message;
-    if (!(status < 400) && said?.code) ({ code, message } = said);
+    if (!(status < 400) && body?.code) ({ code, message } = body);
     if (code === "BAD_REQUEST") code = /^return_url/.test(message) ? "INVALID_REDIRECT_URL" : "INVALID_FORMAT";
     if (code === "SESSION_GONE") code = "CHECKOUT_EXPIRED";
     return new CheckoutError(code, message, more);
   }
 
   /** Returns the result of a checkout, or throws an error if it was not paid. @param {CheckoutView} view */
-  function outcome({ status, checkout_id: checkoutId, failure_reason: failureReason, ...view }) {
+  function toResult({ status, checkout_id: checkoutId, failure_reason: failureReason, ...view }) {
     /** @type {Record<string, string>} */
-    const bad = {
+    const codes = {
       EXPIRED: "CHECKOUT_EXPIRED",
       CANCELLED: "PAYMENT_CANCELLED",
       FAILED: "PAYMENT_FAILED",
       DECLINED: "PAYMENT_DECLINED",
       TX_REVERTED: "ONCHAIN_TX_FAILED",
     };
-    const code = (status === "FAILED" && failureReason && bad[failureReason]) || bad[status];
+    const code = (status === "FAILED" && failureReason && codes[failureReason]) || codes[status];
     if (code) fail(code, undefined, { checkoutId, failureReason });
     return { status, checkoutId, paymentId: view.payment_id, receiptId: view.receipt_id, returnUrl: view.return_url };
   }
@@ -158,57 +158,57 @@
    * @param {(error: unknown, id: any) => void} report
    * @returns {T}
    */
-  function watched(calls, report) {
-    const made = Object.entries(calls).map(([name, call]) => [
+  function wrap(calls, report) {
+    const entries = Object.entries(calls).map(([name, call]) => [
       name,
-      /** @param {any[]} given */
-      async (...given) => {
+      /** @param {any[]} args */
+      async (...args) => {
         try {
-          return await call(...given);
+          return await call(...args);
         } catch (error) {
-          report(error, given[0]?.checkoutId ?? given[0]);
+          report(error, args[0]?.checkoutId ?? args[0]);
           throw error;
         }
       },
     ]);
-    return Object.fromEntries(made);
+    return Object.fromEntries(entries);
   }
 
   /** @type {Promise<import("./v1").WalletPart> | undefined} */
-  let loading;
+  let scriptPromise;
 
   /** Loads the wallet script once. If loading fails, the next call tries again. */
-  const part = () =>
-    (loading ??= new Promise((done, cut) => {
-      const made = document.createElement("script");
-      made.onload = () => done(/** @type {any} */ (PayIntent).wallets);
-      made.onerror = () => cut(new CheckoutError("SDK_NOT_LOADED", `${made.src} cannot be loaded`, (loading = undefined)));
+  const loadWallets = () =>
+    (scriptPromise ??= new Promise((resolve, reject) => {
+      const element = document.createElement("script");
+      element.onload = () => resolve(/** @type {any} */ (PayIntent).wallets);
+      element.onerror = () => reject(new CheckoutError("SDK_NOT_LOADED", `${element.src} cannot be loaded`, (scriptPromise = undefined)));
       const src = new URL(PART, need(script, "apiBase")).href;
       const { nonce } = current ?? {};
-      document.head.append(Object.assign(made, { src, integrity: INTEGRITY, crossOrigin: "", nonce }));
+      document.head.append(Object.assign(element, { src, integrity: INTEGRITY, crossOrigin: "", nonce }));
     }));
 
   /** Opens an empty window. With `noopener`, the SDK could not close it later. @param {string} size */
-  const blank = (size) => window.open("about:blank", "_blank", `popup,${size}`) ?? fail("POPUP_BLOCKED");
+  const openBlank = (size) => window.open("about:blank", "_blank", `popup,${size}`) ?? fail("POPUP_BLOCKED");
 
   /** @param {import("./v1").SdkOptions} [options] @returns {CheckoutSdk} */
   function PayIntent({ apiBase, checkoutBase, locale, chains, timeoutMs = 10_000, maxRetries = 2 } = {}) {
-    /** @param {string | undefined} given @param {string} path */
-    const base = (given, path) => {
-      const url = parse(given ?? new URL(path, need(script, "apiBase")), "INVALID_FORMAT").href;
+    /** @param {string | undefined} value @param {string} path */
+    const toBase = (value, path) => {
+      const url = parse(value ?? new URL(path, need(script, "apiBase")), "INVALID_FORMAT").href;
       if (!window.isSecureContext || !SAFE.test(url)) fail("HTTP_NOT_ALLOWED");
       return url.replace(/\/$/, "");
     };
-    const api = base(apiBase, "/v1");
-    const pages = base(checkoutBase, "/c");
-    const home = new URL(pages).origin;
+    const api = toBase(apiBase, "/v1");
+    const pages = toBase(checkoutBase, "/c");
+    const pagesOrigin = new URL(pages).origin;
     const { on, emit } = emitter();
     /** @type {unknown} */
-    let last;
+    let lastError;
     /** Reports an error, but only once. @param {unknown} error @param {any} id @param {typeof emit} [more] */
     const report = (error, id, more) => {
-      if (error === last || !(error instanceof CheckoutError)) return;
-      last = error;
+      if (error === lastError || !(error instanceof CheckoutError)) return;
+      lastError = error;
       if (CHECKOUT_ID.test(id)) error.checkoutId ??= id;
       emit("error", error);
       more?.("error", error);
@@ -216,51 +216,51 @@
 
     // The API
 
-    /** Sends a request once. A response without the field `must` is an error. @param {string} path @param {string} must @param {How} [how] */
-    async function once(path, must, { method, body, signal, patience = timeoutMs } = {}) {
+    /** Sends a request once. A response without `field` is an error. @param {string} path @param {string} field @param {RequestOptions} [options] */
+    async function request(path, field, { method, body, signal, patience = timeoutMs } = {}) {
       halt(signal);
       const checkoutId = /cs_\w+/.exec(path)?.[0];
-      const limit = new AbortController();
+      const controller = new AbortController();
       const json = body && JSON.stringify(body);
-      const stop = () => limit.abort();
-      let late = false;
+      const stop = () => controller.abort();
+      let isLate = false;
       const timer = setTimeout(() => {
-        late = true;
+        isLate = true;
         stop();
       }, patience);
       signal?.addEventListener("abort", stop);
-      let answer, text, said;
+      let response, text, data;
       try {
-        answer = await fetch(api + path, {
+        response = await fetch(api + path, {
           method,
           cache: "no-store",
           headers: body && { "Content-Type": "application/json" },
           body: json,
-          signal: limit.signal,
+          signal: controller.signal,
         });
-        text = await answer.text();
+        text = await response.text();
       } catch {
         halt(signal);
-        return fail(late ? "NETWORK_TIMEOUT" : "NETWORK_OFFLINE", undefined, { checkoutId });
+        return fail(isLate ? "NETWORK_TIMEOUT" : "NETWORK_OFFLINE", undefined, { checkoutId });
       } finally {
         clearTimeout(timer);
         signal?.removeEventListener("abort", stop);
       }
       try {
-        said = JSON.parse(text);
+        data = JSON.parse(text);
       } catch {
         // A response that is not JSON lacks the required field.
       }
-      const { ok, status, headers } = answer;
-      if (ok && said?.[must] !== undefined && said.fds?.outcome !== "DENY") return said;
-      throw refusal(said, { checkoutId, status, requestId: headers.get("X-Request-Id") }, headers.get("Retry-After"));
+      const { ok, status, headers } = response;
+      if (ok && data?.[field] !== undefined && data.fds?.outcome !== "DENY") return data;
+      throw toError(data, { checkoutId, status, requestId: headers.get("X-Request-Id") }, headers.get("Retry-After"));
     }
 
-    /** Sends a read-only request, and retries it if necessary. @param {string} path @param {string} must @param {How} [how] */
-    async function read(path, must, how) {
+    /** Sends a read-only request, and retries it if necessary. @param {string} path @param {string} field @param {RequestOptions} [options] */
+    async function read(path, field, options) {
       for (let tries = 0; ; tries += 1) {
         try {
-          return await once(path, must, how);
+          return await request(path, field, options);
         } catch (/** @type {any} */ error) {
           const wait = error.retryAfterMs || 300 * 2 ** tries;
           if (!error.retryable || tries >= maxRetries || wait > timeoutMs) throw error;
@@ -270,15 +270,15 @@
     }
 
     /** @param {string} checkoutId */
-    const at = (checkoutId) =>
+    const pathOf = (checkoutId) =>
       CHECKOUT_ID.test(need(checkoutId, "checkoutId")) ? `/checkout/${checkoutId}` : fail("INVALID_FORMAT");
 
     /** @type {CheckoutSdk["retrieve"]} */
-    const retrieve = async (checkoutId, how) => read(at(checkoutId), "status", how);
+    const retrieve = async (checkoutId, options) => read(pathOf(checkoutId), "status", options);
 
     /** @type {CheckoutSdk["listQuotes"]} */
     async function listQuotes(checkoutId, { currency, country, signal } = {}) {
-      const path = at(checkoutId);
+      const path = pathOf(checkoutId);
       if (currency != null) checkCurrency(currency);
       checkCountry(country);
       const query = new URLSearchParams(JSON.parse(JSON.stringify({ currency: currency ?? undefined, country: country ?? undefined })));
@@ -286,68 +286,68 @@
     }
 
     /** @type {CheckoutSdk["selectQuote"]} */
-    async function selectQuote(checkoutId, chosen) {
-      const path = at(checkoutId);
-      need(chosen?.payment_method_id, "payment_method_id");
-      checkCountry(chosen.country);
+    async function selectQuote(checkoutId, selection) {
+      const path = pathOf(checkoutId);
+      need(selection?.payment_method_id, "payment_method_id");
+      checkCountry(selection.country);
       const patience = Math.max(timeoutMs, SELECT_MS);
-      return once(`${path}/quotes`, "next_action", { method: "POST", body: { locale, ...chosen }, patience });
+      return request(`${path}/quotes`, "next_action", { method: "POST", body: { locale, ...selection }, patience });
     }
 
     /** @type {CheckoutSdk["cancel"]} */
     async function cancel(checkoutId) {
-      await once(`${at(checkoutId)}/cancel`, "status", { method: "POST" });
+      await request(`${pathOf(checkoutId)}/cancel`, "status", { method: "POST" });
       return { checkoutId, status: "CANCELLED" };
     }
 
     /** Waits for the result through an event stream, and also polls in case events do not arrive. @type {CheckoutSdk["waitForResult"]} */
     async function waitForResult(checkoutId, { timeoutMs: patience, signal } = {}) {
-      const path = at(checkoutId);
-      let until = Date.now() + (patience ?? DAY_MS);
-      let pause = 1_000;
+      const path = pathOf(checkoutId);
+      let deadline = Date.now() + (patience ?? DAY_MS);
+      let delay = 1_000;
       let wake = () => {};
-      const look = () => wake();
+      const onChange = () => wake();
       /** @type {CheckoutView | undefined} */
       let view;
       const stream = new EventSource(`${api}${path}/events`);
       stream.addEventListener("status", ({ data }) => JSON.parse(data).version !== view?.version && wake());
       stream.addEventListener("onchain", ({ data }) => emit("onchain", { checkoutId, ...JSON.parse(data) }));
       // Phones close the connections of hidden pages.
-      addEventListener("visibilitychange", look);
-      addEventListener("online", look);
-      signal?.addEventListener("abort", look);
+      addEventListener("visibilitychange", onChange);
+      addEventListener("online", onChange);
+      signal?.addEventListener("abort", onChange);
       try {
         for (;;) {
-          const woken = new Promise((done) => (wake = () => done(0)));
+          const change = new Promise((resolve) => (wake = () => resolve(0)));
           try {
             /** @type {CheckoutView} */
-            const now = await once(path, "status", { signal });
-            const { status, version, expires_at = "", server_time } = now;
-            if (patience == null && !view) until = Date.now() + (Date.parse(expires_at) - Date.parse(server_time) || 0) + GRACE_MS;
+            const next = await request(path, "status", { signal });
+            const { status, version, expires_at = "", server_time } = next;
+            if (patience == null && !view) deadline = Date.now() + (Date.parse(expires_at) - Date.parse(server_time) || 0) + GRACE_MS;
             if (view && view.version !== version) emit("status", { checkoutId, status });
-            view = now;
-            if (ENDED.test(status)) return outcome(now);
+            view = next;
+            if (ENDED.test(status)) return toResult(next);
           } catch (/** @type {any} */ error) {
             if (!error.retryable) throw error;
-            pause = Math.max(pause, error.retryAfterMs ?? 0);
+            delay = Math.max(delay, error.retryAfterMs ?? 0);
           }
-          const left = until - Date.now();
-          if (left <= 0) fail("POLLING_TIMEOUT", undefined, { checkoutId });
-          await Promise.race([woken, sleep(Math.min(pause, left))]);
-          pause = Math.min(pause * 1.5, stream.readyState === 1 ? 15_000 : 5_000);
+          const remaining = deadline - Date.now();
+          if (remaining <= 0) fail("POLLING_TIMEOUT", undefined, { checkoutId });
+          await Promise.race([change, sleep(Math.min(delay, remaining))]);
+          delay = Math.min(delay * 1.5, stream.readyState === 1 ? 15_000 : 5_000);
         }
       } finally {
         stream.close();
-        removeEventListener("visibilitychange", look);
-        removeEventListener("online", look);
-        signal?.removeEventListener("abort", look);
+        removeEventListener("visibilitychange", onChange);
+        removeEventListener("online", onChange);
+        signal?.removeEventListener("abort", onChange);
       }
     }
 
     // Ways to open the checkout
 
     /** Parses a URL, which must be the URL of a checkout at this service. @param {string | undefined} checkoutUrl */
-    function checkoutOf(checkoutUrl) {
+    function parseCheckout(checkoutUrl) {
       const code = "INVALID_REDIRECT_URL";
       const url = parse(need(checkoutUrl, "checkoutUrl"), code);
       const id = url.pathname.slice(-19);
@@ -358,11 +358,11 @@
 
     /**
      * Opens a URL in this frame or the top page and never resolves, or opens it in a window and waits for the result.
-     * @param {URL} url @param {string} checkoutId @param {{ target?: string, signal?: AbortSignal }} how
+     * @param {URL} url @param {string} checkoutId @param {{ target?: string, signal?: AbortSignal }} options
      * @param {Record<string, string>} [fields] form fields to post @returns {Promise<any>}
      */
     async function go(url, checkoutId, { target = "_self", signal }, fields) {
-      const popup = target === "popup" && blank("");
+      const popup = target === "popup" && openBlank("");
       if (fields) {
         const form = document.createElement("form");
         Object.assign(form, { method: "post", action: url, target: popup ? "_self" : target });
@@ -379,18 +379,18 @@
 
     /** @type {CheckoutSdk["redirectToCheckout"]} */
     const redirectToCheckout = ({ checkoutUrl, target }) =>
-      /** @type {any} */ (go(checkoutOf(checkoutUrl).url, "", { target }));
+      /** @type {any} */ (go(parseCheckout(checkoutUrl).url, "", { target }));
 
     /** @type {CheckoutSdk["openPopup"]} */
     async function openPopup({ checkoutUrl, createCheckout, width = 480, height = 720, signal }) {
       need(checkoutUrl ?? createCheckout, "checkoutUrl");
-      let place = checkoutUrl ? checkoutOf(checkoutUrl) : null;
+      let checkout = checkoutUrl ? parseCheckout(checkoutUrl) : null;
       // Open the window before the first await. Browsers block windows that are opened later.
-      const popup = blank(`width=${width},height=${height}`);
+      const popup = openBlank(`width=${width},height=${height}`);
       try {
-        place ??= checkoutOf((await createCheckout?.())?.checkoutUrl);
-        popup.location.replace(place.url);
-        const result = await waitForResult(place.id, { signal });
+        checkout ??= parseCheckout((await createCheckout?.())?.checkoutUrl);
+        popup.location.replace(checkout.url);
+        const result = await waitForResult(checkout.id, { signal });
         popup.close();
         return result;
       } catch (/** @type {any} */ error) {
@@ -400,21 +400,21 @@
     }
 
     /** @type {CheckoutSdk["handleNextAction"]} */
-    async function handleNextAction(checkoutId, action, how = {}) {
-      at(checkoutId);
+    async function handleNextAction(checkoutId, action, options = {}) {
+      pathOf(checkoutId);
       const { type, redirect, onchain_session: chain, fallback_url: page } = need(action, "action");
-      const { provider, signal } = how;
+      const { provider, signal } = options;
       if (redirect) {
         const code = "INVALID_REDIRECT_URL";
         const url = parse(redirect.url, code);
         if (!SAFE.test(url.href)) fail(code);
-        return go(url, checkoutId, how, redirect.method === "POST" ? (redirect.fields ?? {}) : undefined);
+        return go(url, checkoutId, options, redirect.method === "POST" ? (redirect.fields ?? {}) : undefined);
       }
       if (chain && provider) {
         const session = await onchain.session(chain.session_id);
         await onchain.pay({ checkoutId, session, provider, signal });
       } else if (page && !/^(wait|none)$/.test(type)) {
-        return go(checkoutOf(page).url, checkoutId, how);
+        return go(parseCheckout(page).url, checkoutId, options);
       }
       return waitForResult(checkoutId, { signal });
     }
@@ -422,112 +422,112 @@
     // The widget: the hosted page in a frame
 
     /** @param {import("./v1").WidgetOptions} options @returns {import("./v1").Widget} */
-    function widget({ checkoutUrl, createCheckout, loadTimeoutMs = 15_000, title = "Checkout", ...own }) {
+    function widget({ checkoutUrl, createCheckout, loadTimeoutMs = 15_000, title = "Checkout", ...settings }) {
       need(checkoutUrl ?? createCheckout, "checkoutUrl");
-      let known = checkoutUrl ? checkoutOf(checkoutUrl) : null;
+      let checkout = checkoutUrl ? parseCheckout(checkoutUrl) : null;
       /** @type {Amount | null} */
       let amount = null;
       /** @type {Element | null} */
-      let place = null;
+      let container = null;
       /** @type {HTMLIFrameElement | null} */
       let frame = null;
       /** @type {Promise<void> | null} */
-      let making = null;
-      let turn = new AbortController(); // aborts everything that waits for the frame
+      let creation = null;
+      let controller = new AbortController(); // aborts everything that waits for the frame
       let mounted = false;
       let nonce = "";
       let ready = () => {};
       const events = emitter();
       /** @param {unknown} error */
-      const complain = (error) => report(error, known?.id, events.emit);
+      const emitError = (error) => report(error, checkout?.id, events.emit);
 
       /** @param {unknown} error */
-      function stop(error) {
-        const old = turn;
-        turn = new AbortController();
-        Object.assign(old.signal, { why: error });
-        old.abort();
+      function abort(error) {
+        const previous = controller;
+        controller = new AbortController();
+        Object.assign(previous.signal, { why: error });
+        previous.abort();
       }
 
       /** @param {MessageEvent} event */
       function receive({ origin, source, data }) {
-        if (!frame || !known || source !== frame.contentWindow || origin !== home) return;
+        if (!frame || !checkout || source !== frame.contentWindow || origin !== pagesOrigin) return;
         if (data?.source !== "payintent" || data.version !== 1 || data.nonce !== nonce) return;
         const { type, height, action, requestId, status, retryAfter } = data;
         if (type === "ready") ready();
         if (type === "resize") frame.style.height = `${height}px`;
         if (type === "refused") {
-          const error = refusal(data, { checkoutId: known.id, requestId, status }, retryAfter);
-          complain(error);
-          stop(error);
+          const error = toError(data, { checkoutId: checkout.id, requestId, status }, retryAfter);
+          emitError(error);
+          abort(error);
         }
         // Wallets are not available in frames, and many gateways reject frames, so both open in the top page.
         if (type === "next_action" && /^(redirect|onchain_session)$/.test(action?.type)) {
-          handleNextAction(known.id, action, { target: "_top" }).catch(complain);
+          handleNextAction(checkout.id, action, { target: "_top" }).catch(emitError);
         }
         events.emit(type, data);
       }
 
       /** @param {object} message */
       const send = (message) =>
-        frame?.contentWindow?.postMessage({ source: "payintent", version: 1, nonce, ...message }, home);
+        frame?.contentWindow?.postMessage({ source: "payintent", version: 1, nonce, ...message }, pagesOrigin);
 
-      function drop() {
+      function removeFrame() {
         removeEventListener("message", receive);
         frame?.remove();
         frame = null;
-        stop(new CheckoutError("WIDGET_NOT_MOUNTED"));
+        abort(new CheckoutError("WIDGET_NOT_MOUNTED"));
       }
 
       async function load() {
-        drop();
+        removeFrame();
         nonce = crypto.getRandomValues(new Uint32Array(4)).join();
-        const { signal } = turn;
-        const url = new URL(need(known, "checkoutUrl").url);
-        const { country, locale: lang } = own;
+        const { signal } = controller;
+        const url = new URL(need(checkout, "checkoutUrl").url);
+        const { country, locale: lang } = settings;
         for (const [name, value] of Object.entries({ embed_origin: location.origin, nonce, lang, country })) {
           if (value) url.searchParams.set(name, value);
         }
-        const mine = document.createElement("iframe");
-        mine.style.cssText = "width:100%;border:0;min-height:20rem";
-        frame = Object.assign(mine, { title, allow: "payment; clipboard-write", src: url });
+        const element = document.createElement("iframe");
+        element.style.cssText = "width:100%;border:0;min-height:20rem";
+        frame = Object.assign(element, { title, allow: "payment; clipboard-write", src: url });
         addEventListener("message", receive);
-        place?.append(mine);
+        container?.append(element);
         try {
-          await new Promise((done, cut) => {
-            ready = () => done((mounted = true));
-            signal.addEventListener("abort", () => cut(/** @type {any} */ (signal).why));
+          await new Promise((resolve, reject) => {
+            ready = () => resolve((mounted = true));
+            signal.addEventListener("abort", () => reject(/** @type {any} */ (signal).why));
             // A blocked frame does not report an error.
-            setTimeout(() => cut(new CheckoutError("WIDGET_LOAD_FAILED")), loadTimeoutMs);
+            setTimeout(() => reject(new CheckoutError("WIDGET_LOAD_FAILED")), loadTimeoutMs);
           });
         } catch (error) {
-          if (frame === mine) drop();
+          if (frame === element) removeFrame();
           throw error;
         }
       }
 
-      async function make() {
-        while (!known) {
-          const asked = need(amount, "amount");
-          const made = await createCheckout?.({ ...asked, country: own.country });
-          if (asked === amount) known = checkoutOf(made?.checkoutUrl);
+      async function createAndLoad() {
+        while (!checkout) {
+          const order = need(amount, "amount");
+          const response = await createCheckout?.({ ...order, country: settings.country });
+          if (order === amount) checkout = parseCheckout(response?.checkoutUrl);
         }
-        there();
+        checkMounted();
         await load();
       }
 
-      function there() {
-        if (!mounted || !(frame ?? place)?.isConnected) fail("WIDGET_NOT_MOUNTED");
+      function checkMounted() {
+        if (!mounted || !(frame ?? container)?.isConnected) fail("WIDGET_NOT_MOUNTED");
       }
 
-      /** @param {Amount} wanted */
-      async function setAmount({ amount: text, currency }) {
+      /** @param {Amount} amount */
+      async function setAmount({ amount: value, currency }) {
         need(createCheckout, "createCheckout");
-        checkAmount({ amount: text, currency });
-        if (amount?.amount === text && amount.currency === currency) return;
-        amount = { amount: text, currency };
-        if (known) drop();
-        known = null; // it was created for a different amount
+        checkAmount({ amount: value, currency });
+        if (amount?.amount === value && amount.currency === currency) return;
+        amount = { amount: value, currency };
+        if (checkout) removeFrame();
+        checkout = null; // it was created for a different amount
       }
 
       const calls = {
@@ -535,34 +535,34 @@
         /** @param {string | Element} element */
         async mount(element) {
           mounted = false;
-          drop();
-          place = need(typeof element === "string" ? document.querySelector(element) : element, "element");
-          if (known) return load();
+          removeFrame();
+          container = need(typeof element === "string" ? document.querySelector(element) : element, "element");
+          if (checkout) return load();
           mounted = true;
           events.emit("ready", {});
         },
         /** @param {{ locale?: string, country?: string, amount?: Amount }} changes */
-        async update({ amount: wanted, ...changes }) {
-          there();
+        async update({ amount: newAmount, ...changes }) {
+          checkMounted();
           checkCountry(changes.country);
-          if (wanted) await setAmount(wanted);
-          Object.assign(own, changes);
+          if (newAmount) await setAmount(newAmount);
+          Object.assign(settings, changes);
           send({ type: "update", ...changes });
         },
         async submit() {
-          there();
+          checkMounted();
           if (frame) send({ type: "submit" });
           else if (!amount) fail("AMOUNT_NOT_SET");
-          else await (making ??= make().finally(() => (making = null)));
-          return waitForResult(need(known, "checkoutUrl").id, { signal: turn.signal });
+          else await (creation ??= createAndLoad().finally(() => (creation = null)));
+          return waitForResult(need(checkout, "checkoutUrl").id, { signal: controller.signal });
         },
       };
       return {
-        ...watched(calls, complain),
+        ...wrap(calls, emitError),
         on: events.on,
         unmount() {
           mounted = false;
-          drop();
+          removeFrame();
         },
       };
     }
@@ -573,15 +573,15 @@
     let wallets;
     const onchain = /** @type {Onchain} */ ({});
     for (const name of /** @type {const} */ (["discover", "connect", "session", "ensureChain", "pay"])) {
-      /** @type {any} */ (onchain)[name] = /** @param {any[]} given */ async (...given) => {
-        const make = await part();
-        wallets ??= make({ fail, need, sleep, once, read, halt, chains });
-        return /** @type {any} */ (wallets[name])(...given);
+      /** @type {any} */ (onchain)[name] = /** @param {any[]} args */ async (...args) => {
+        const createWallets = await loadWallets();
+        wallets ??= createWallets({ fail, need, sleep, request, read, halt, chains });
+        return /** @type {any} */ (wallets[name])(...args);
       };
     }
 
     const calls = { redirectToCheckout, openPopup, retrieve, listQuotes, selectQuote, handleNextAction, waitForResult, cancel };
-    return { ...watched(calls, report), onchain: watched(onchain, report), widget, on };
+    return { ...wrap(calls, report), onchain: wrap(onchain, report), widget, on };
   }
 
   Object.defineProperty(window, "PayIntent", {

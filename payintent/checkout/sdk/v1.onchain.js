@@ -22,10 +22,10 @@
   const TRANSFER = "0xa9059cbb";
 
   /** Encodes a number or an address as 32 bytes. @param {bigint | string} value */
-  const word = (value) => BigInt(value).toString(16).padStart(64, "0");
+  const encodeWord = (value) => BigInt(value).toString(16).padStart(64, "0");
 
   /** @type {import("./v1").WalletPart} */
-  function wallets({ fail, need, sleep, once, read, halt, chains }) {
+  function wallets({ fail, need, sleep, request, read, halt, chains }) {
     /** Calls a wallet, and converts its errors. @param {Provider} provider @param {string} method @param {unknown[]} params @param {string} code */
     async function ask(provider, method, params, code) {
       try {
@@ -34,23 +34,23 @@
         const { message, data } = cause ?? {};
         const codes = [cause?.code, data?.originalError?.code];
         if (/insufficient funds/i.test(message)) code = "INSUFFICIENT_FUNDS";
-        if (codes.some((one) => one === REJECTED || one === "ACTION_REJECTED")) code = "USER_REJECTED";
+        if (codes.some((value) => value === REJECTED || value === "ACTION_REJECTED")) code = "USER_REJECTED";
         return fail(code, message, { cause });
       }
     }
 
     /** @type {Onchain["discover"]} */
     async function discover({ timeoutMs: patience = FIND_MS } = {}) {
-      const found = new Map();
+      const wallets = new Map();
       /** @param {any} event */
-      const add = ({ detail }) => found.set(detail.info.uuid, { ...detail.info, provider: detail.provider });
-      addEventListener("eip6963:announceProvider", add);
+      const addWallet = ({ detail }) => wallets.set(detail.info.uuid, { ...detail.info, provider: detail.provider });
+      addEventListener("eip6963:announceProvider", addWallet);
       dispatchEvent(new Event("eip6963:requestProvider"));
       await sleep(patience);
-      removeEventListener("eip6963:announceProvider", add);
+      removeEventListener("eip6963:announceProvider", addWallet);
       const provider = /** @type {any} */ (window).ethereum;
-      if (!found.size && provider) return [{ uuid: "window", name: "Browser wallet", provider }];
-      return [...found.values()];
+      if (!wallets.size && provider) return [{ uuid: "window", name: "Browser wallet", provider }];
+      return [...wallets.values()];
     }
 
     /** @type {Onchain["connect"]} */
@@ -72,21 +72,21 @@
 
     /** Rejects a deposit session whose address cannot be derived from a stored chain. @param {DepositSession} bill */
     function verify({ pay_uuid, deposit_address, receiver, chain, token, remaining, links }) {
-      const stored = need(chains, "chains");
+      const storedChains = need(chains, "chains");
       let isGenuine = false;
       try {
         const { network_id } = chain;
-        const [address, to] = [deposit_address.toLowerCase(), receiver.toLowerCase()];
+        const [address, receiverAddress] = [deposit_address.toLowerCase(), receiver.toLowerCase()];
         const amount = remaining.amount_smallest_unit;
         const link = `ethereum:${token.address}@${network_id}/transfer?address=${address}&uint256=${amount}`;
-        const factories = stored.map((one) => one.network_id === network_id && one.deposits);
+        const factories = storedChains.map((storedChain) => storedChain.network_id === network_id && storedChain.deposits);
         isGenuine =
           [undefined, link.toLowerCase()].includes(links.eip681?.toLowerCase()) &&
           factories.some(
-            (one) =>
-              one &&
-              one.receiver.toLowerCase() === to &&
-              deriveAddress(pay_uuid, one.factory_address, one.init_code_hash) === address,
+            (deposits) =>
+              deposits &&
+              deposits.receiver.toLowerCase() === receiverAddress &&
+              deriveAddress(pay_uuid, deposits.factory_address, deposits.init_code_hash) === address,
           );
       } catch {
         // A field is missing or malformed.
@@ -111,19 +111,19 @@
     }
 
     /** @type {Record<string, ReturnType<Onchain["pay"]> | undefined>} */
-    const paying = {}; // a second click must not pay twice
+    const payments = {}; // a second click must not pay twice
 
     /** @type {Onchain["pay"]} */
-    const pay = async (how) => {
-      const { id } = need(how.session, "session");
-      const send = "steps" in how.session ? payOnce : deposit;
-      return (paying[id] ??= send(/** @type {any} */ (how)).finally(() => delete paying[id]));
+    const pay = async (options) => {
+      const { id } = need(options.session, "session");
+      const send = "steps" in options.session ? payOnce : deposit;
+      return (payments[id] ??= send(/** @type {any} */ (options)).finally(() => delete payments[id]));
     };
 
     /** Reads a number through a wallet, such as a balance. @param {Provider} provider @param {unknown[]} params */
-    async function number(provider, params, method = "eth_call") {
-      const answer = await ask(provider, method, [...params, "latest"], "ONCHAIN_TX_FAILED");
-      return /^0x./.test(answer) ? BigInt(answer) : fail("WRONG_CHAIN"); // the contract does not exist on this chain
+    async function readNumber(provider, params, method = "eth_call") {
+      const result = await ask(provider, method, [...params, "latest"], "ONCHAIN_TX_FAILED");
+      return /^0x./.test(result) ? BigInt(result) : fail("WRONG_CHAIN"); // the contract does not exist on this chain
     }
 
     /**
@@ -135,23 +135,23 @@
       const code = "ONCHAIN_TX_FAILED";
       // A node error must not make a transaction look lost, and a node that does not respond must not block the loop.
       /** @param {Promise<any>} response */
-      const settled = (response) => Promise.race([response.catch(() => 0), sleep(ANSWER_MS)]);
+      const settle = (response) => Promise.race([response.catch(() => 0), sleep(ANSWER_MS)]);
       /** @param {string} kind @param {unknown[]} params */
-      const query = (kind, params) => settled(ask(provider, `eth_getTransaction${kind}`, params, code));
+      const query = (kind, params) => settle(ask(provider, `eth_getTransaction${kind}`, params, code));
       let nonce;
-      let replaced = 0;
-      for (const until = Date.now() + MINED_MS; Date.now() < until; await sleep(LOOK_MS)) {
+      let replacements = 0;
+      for (const deadline = Date.now() + MINED_MS; Date.now() < deadline; await sleep(LOOK_MS)) {
         halt(signal);
         const receipt = await query("Receipt", [txHash]);
         if (+receipt?.status === 0) fail(code);
         if (receipt) break;
         // A wallet may replace the transaction to speed it up or to cancel it.
-        const happened = await settled(hasHappened());
-        const known = await query("ByHash", [txHash]);
-        nonce ??= known?.nonce;
-        if (nonce && +(await query("Count", [payer, "latest"])) > +nonce) replaced += 1;
-        if (happened) return known === null ? null : txHash;
-        if (replaced > LOOKS) fail(code, "the wallet replaced or cancelled the transaction");
+        const isEffective = await settle(hasHappened());
+        const transaction = await query("ByHash", [txHash]);
+        nonce ??= transaction?.nonce;
+        if (nonce && +(await query("Count", [payer, "latest"])) > +nonce) replacements += 1;
+        if (isEffective) return transaction === null ? null : txHash;
+        if (replacements > LOOKS) fail(code, "the wallet replaced or cancelled the transaction");
       }
       return txHash;
     }
@@ -165,19 +165,19 @@
       const to = token.address ?? fail("INVALID_RESPONSE");
       await ensureChain(provider, chain);
       /** @param {string} owner */
-      const balance = (owner) => number(provider, [{ to, data: BALANCE_OF + word(owner) }]);
-      // The service may not have seen an earlier transfer yet, which must not be sent again.
-      const before = await balance(address);
-      const unseen = BigInt(total) - before;
-      const due = unseen < BigInt(remaining.amount_smallest_unit) ? unseen : BigInt(remaining.amount_smallest_unit);
-      if (due <= 0n) return { txHash: null };
-      if ((await balance(payer)) < due) fail("INSUFFICIENT_FUNDS");
+      const balance = (owner) => readNumber(provider, [{ to, data: BALANCE_OF + encodeWord(owner) }]);
+      // An earlier transfer that the service has not seen yet must not be sent again.
+      const previousBalance = await balance(address);
+      const remainder = BigInt(total) - previousBalance;
+      const amount = remainder < BigInt(remaining.amount_smallest_unit) ? remainder : BigInt(remaining.amount_smallest_unit);
+      if (amount <= 0n) return { txHash: null };
+      if ((await balance(payer)) < amount) fail("INSUFFICIENT_FUNDS");
       await ensureChain(provider, chain);
       halt(signal);
       const chainId = `0x${chain.network_id.toString(16)}`;
-      const transfer = { from: payer, to, value: "0x0", data: TRANSFER + word(address) + word(due), chainId };
+      const transfer = { from: payer, to, value: "0x0", data: TRANSFER + encodeWord(address) + encodeWord(amount), chainId };
       const txHash = await ask(provider, "eth_sendTransaction", [transfer], "ONCHAIN_TX_FAILED");
-      const hasArrived = async () => (await balance(address)) >= before + due;
+      const hasArrived = async () => (await balance(address)) >= previousBalance + amount;
       return { txHash: await follow(provider, payer, txHash, hasArrived, signal) };
     }
 
@@ -186,26 +186,26 @@
       const { address } = await connect(provider);
       const { id, chain, checks, steps } = bill;
       const { chainId } = chain.wallet_chain;
-      const wanted = BigInt(bill.amount_smallest_unit);
+      const amount = BigInt(bill.amount_smallest_unit);
       const code = "ONCHAIN_TX_FAILED";
       await ensureChain(provider, chain);
       /** @param {import("./v1").OnchainCheck} [check] */
       const check = ({ method, to, data } = {}) => {
         const call = { to, data: data?.replace("{payer}", address.slice(2).toLowerCase()) };
-        return number(provider, [method ? address : call], method);
+        return readNumber(provider, [method ? address : call], method);
       };
       /** @param {string} when */
       const isDue = async (when) => {
         if (when === "always") return true;
-        const allowed = await check(checks.allowance);
-        return allowed < wanted && (when === "allowance_lt_amount" || allowed > 0n);
+        const allowance = await check(checks.allowance);
+        return allowance < amount && (when === "allowance_lt_amount" || allowance > 0n);
       };
 
       let txHash = null;
       for (const { kind, when, to, value, data } of steps) {
         // A different transaction may have paid while an approval was pending.
         if (await check(checks.already_paid)) return { txHash: null };
-        if ((await check(checks.balance)) < wanted) fail("INSUFFICIENT_FUNDS");
+        if ((await check(checks.balance)) < amount) fail("INSUFFICIENT_FUNDS");
         if (!(await isDue(when))) continue;
         // An approval takes time, during which the session may have ended and the wallet may have switched networks.
         if (!(await session(id)).payable) fail("INVALID_CHECKOUT_STATE");
@@ -214,12 +214,12 @@
         txHash = await ask(provider, "eth_sendTransaction", [{ from: address, to, value, data, chainId }], code);
         const body = { tx_hash: txHash, step: kind };
         // This is only a hint. The service also finds the payment on the chain.
-        once(`/onchain/sessions/${id}/transactions`, "step", { method: "POST", body }).catch(() => {});
+        request(`/onchain/sessions/${id}/transactions`, "step", { method: "POST", body }).catch(() => {});
         const hasHappened = async () =>
           when === "always" ? (await check(checks.already_paid)) > 0n : !(await isDue(when));
         txHash = await follow(provider, address, txHash, hasHappened, signal);
-        for (let looks = LOOKS; when !== "always" && (await isDue(when)); looks -= 1) {
-          if (!looks) fail(code, "the approved amount is too low");
+        for (let attempts = LOOKS; when !== "always" && (await isDue(when)); attempts -= 1) {
+          if (!attempts) fail(code, "the approved amount is too low");
           await sleep(LOOK_MS);
         }
       }

@@ -18,7 +18,7 @@ const CLEAR = new Set(["card_error", "validation_error"]); // errors whose messa
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-card-step]"));
 const { script = "", key = "", clientSecret = "", page = "" } = root.dataset;
-const back = root.dataset.return ?? page;
+const returnUrl = root.dataset.return ?? page;
 const form = /** @type {HTMLFormElement} */ (root.querySelector("[data-form]"));
 const button = /** @type {HTMLButtonElement} */ (form.querySelector("button"));
 const status = /** @type {HTMLElement} */ (root.querySelector("[data-status]"));
@@ -28,9 +28,9 @@ let timer = 0;
 /** The provider or its script is unavailable. */
 class Away extends Error {}
 
-/** @param {string} text @param {boolean} [bad] */
-function say(text, bad = false) {
-  status.classList.toggle("problem", bad);
+/** @param {string} text @param {boolean} [isError] */
+function say(text, isError = false) {
+  status.classList.toggle("problem", isError);
   if (status.textContent !== text) status.textContent = text; // screen readers announce each change
 }
 
@@ -39,11 +39,11 @@ function say(text, bad = false) {
  * @param {string} url
  */
 function load(url) {
-  return new Promise((done, failed) => {
+  return new Promise((resolve, reject) => {
     const element = document.createElement("script");
     element.src = url;
-    element.onload = done;
-    element.onerror = () => failed(new Away("the provider's script cannot be loaded"));
+    element.onload = resolve;
+    element.onerror = () => reject(new Away("the provider's script cannot be loaded"));
     document.head.append(element);
   });
 }
@@ -80,7 +80,7 @@ async function pay(stripe, elements) {
   if (button.disabled) return;
   button.disabled = true;
   say(word("card_wait"));
-  const confirmParams = { return_url: new URL(back, location.href).href };
+  const confirmParams = { return_url: new URL(returnUrl, location.href).href };
   let result;
   try {
     result = await stripe.confirmPayment({ elements, redirect: "if_required", confirmParams });
@@ -88,17 +88,17 @@ async function pay(stripe, elements) {
     result = { error: { type: "api_connection_error" } };
   }
   if (!result.error) {
-    location.assign(confirmParams.return_url); // this page queries the provider immediately
+    location.assign(confirmParams.return_url); // the return page queries the provider immediately
     return;
   }
   button.disabled = false;
-  refused(result.error);
+  showError(result.error);
 }
 
 /** @param {{ code?: string, type?: string, message?: string }} error */
-function refused(error) {
+function showError(error) {
   if (error.code === "payment_intent_unexpected_state") {
-    location.assign(back); // it has been paid or closed in the meantime
+    location.assign(returnUrl); // it has been paid or closed in the meantime
     return;
   }
   say((CLEAR.has(error.type ?? "") && error.message) || TROUBLE, true);
@@ -112,20 +112,20 @@ function wait(text) {
   follow();
 }
 
-/** Polls whether the service still expects this step; if not, shows the current page. */
+/** Polls until the service no longer expects this step, and then shows the current page. */
 function follow() {
   clearTimeout(timer);
-  timer = setTimeout(() => look().catch(report), POLL_MS);
+  timer = setTimeout(() => checkStep().catch(report), POLL_MS);
 }
 
-async function look() {
+async function checkStep() {
   if (document.hidden || !root.isConnected) return;
-  const answer = await reach(page);
-  if (answer?.ok && !answer.text.includes(clientSecret)) await swap(true);
+  const response = await reach(page);
+  if (response?.ok && !response.text.includes(clientSecret)) await swap(true);
   follow();
 }
 
 document.addEventListener("visibilitychange", () => {
-  if (!document.hidden && timer) look().catch(report);
+  if (!document.hidden && timer) checkStep().catch(report);
 });
 begin().catch((error) => (error instanceof Away ? say(AWAY, true) : report(error)));

@@ -19,10 +19,10 @@ const words = {/* texts */}; // the service inserts the texts that the script us
 
 /**
  * Adds the texts that another script uses.
- * @param {Record<string, string>} more
+ * @param {Record<string, string>} texts
  */
-export function learn(more) {
-  Object.assign(words, more);
+export function learn(texts) {
+  Object.assign(words, texts);
 }
 
 /**
@@ -41,18 +41,18 @@ export function word(key, values = {}) {
  * @param {number} [ms]
  */
 export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
-  const limit = new AbortController(); // Safari 15 has no AbortSignal.timeout
-  const timer = setTimeout(() => limit.abort(), ms);
+  const controller = new AbortController(); // Safari 15 has no AbortSignal.timeout
+  const timer = setTimeout(() => controller.abort(), ms);
   /** @type {RequestInit} */
-  const how = { cache: "no-store", signal: limit.signal };
+  const options = { cache: "no-store", signal: controller.signal };
   if (body) {
     const headers = { "Content-Type": "application/json" };
-    Object.assign(how, { method: "POST", headers, body: JSON.stringify(body) });
+    Object.assign(options, { method: "POST", headers, body: JSON.stringify(body) });
   }
   try {
-    const answer = await fetch(url, how);
-    const { ok, status, headers } = answer;
-    return { ok, status, headers, text: await answer.text() };
+    const response = await fetch(url, options);
+    const { ok, status, headers } = response;
+    return { ok, status, headers, text: await response.text() };
   } catch {
     return null;
   } finally {
@@ -65,8 +65,8 @@ export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
  * @param {string} url
  */
 export async function ask(url) {
-  const answer = await reach(url);
-  return answer?.ok ? parse(answer.text) : null;
+  const response = await reach(url);
+  return response?.ok ? parse(response.text) : null;
 }
 
 /**
@@ -82,9 +82,9 @@ export function parse(text) {
 }
 
 /** @returns {HTMLElement | null} */
-const payment = () => document.querySelector("pay-status");
+const findPayment = () => document.querySelector("pay-status");
 /** The page's own URL, because the browser may show the URL of a submitted form. */
-const page = () => new URL(payment()?.dataset.page ?? location.href, location.href).href;
+const getPageUrl = () => new URL(findPayment()?.dataset.page ?? location.href, location.href).href;
 
 // While a form is being submitted, its effects must not reload the page, and it must not be submitted again
 
@@ -103,68 +103,68 @@ addEventListener("pageshow", (event) => {
 // The current version of the page
 
 /** @type {Promise<boolean> | null} */
-let swapping = null;
+let swapPromise = null;
 
 /**
  * Shows the current version of the page. Returns false if it could not be fetched.
- * @param {boolean} [anyway] reload even if nothing seems to have changed
+ * @param {boolean} [force] reload even if nothing seems to have changed
  */
-export function swap(anyway = false) {
+export function swap(force = false) {
   if (isLeaving()) return Promise.resolve(false);
-  swapping ??= renew(anyway)
+  swapPromise ??= reloadPage(force)
     .catch((error) => !report(error))
     .finally(() => {
-      swapping = null;
+      swapPromise = null;
     });
-  return swapping;
+  return swapPromise;
 }
 
 /** Fetches the current version of the page. Returns null if the service cannot be reached or responds with an error. */
 export async function fetched() {
-  const answer = await reach(page());
-  return answer?.ok ? new DOMParser().parseFromString(answer.text, "text/html") : null;
+  const response = await reach(getPageUrl());
+  return response?.ok ? new DOMParser().parseFromString(response.text, "text/html") : null;
 }
 
-/** @param {boolean} anyway */
-async function renew(anyway) {
+/** @param {boolean} force */
+async function reloadPage(force) {
   const next = await fetched();
   if (!next) return false;
-  if (next.querySelector("[data-result]")) end(next);
-  else if (anyway || isOther(next)) location.replace(page()); // the next step needs its own content security policy
+  if (next.querySelector("[data-result]")) showResult(next);
+  else if (force || isDifferent(next)) location.replace(getPageUrl()); // the next step needs its own content security policy
   return true;
 }
 
 /** @param {Document} next */
-function isOther(next) {
+function isDifferent(next) {
   /** @param {ParentNode} root */
-  const mark = (root) => [
+  const describe = (root) => [
     /** @type {HTMLElement | null} */ (root.querySelector("pay-status"))?.dataset.version,
     root.querySelector("form.methods") !== null,
   ];
-  return String(mark(document)) !== String(mark(next));
+  return String(describe(document)) !== String(describe(next));
 }
 
 /**
  * Shows the result without leaving the page, and moves the focus to it, so that it is read aloud.
  * @param {Document} next
  */
-function end(next) {
-  const theirs = next.querySelector("main");
-  if (theirs) document.querySelector("main")?.replaceWith(document.adoptNode(theirs));
+function showResult(next) {
+  const newMain = next.querySelector("main");
+  if (newMain) document.querySelector("main")?.replaceWith(document.adoptNode(newMain));
   document.title = next.title;
-  history.replaceState(null, "", page()); // a reload must not submit a form again
+  history.replaceState(null, "", getPageUrl()); // a reload must not submit a form again
   /** @type {HTMLElement | null} */ (document.querySelector("[data-result]"))?.focus();
 }
 
 // The shop's page that embeds this page, if there is one
 
 const shop = window.parent === window ? undefined : document.body.dataset.embed;
-const OF_REFUSALS = {
+const REFUSAL_TEXTS = {
   PG_UPSTREAM_ERROR: "problem_upstream",
   PG_NOT_AVAILABLE: "problem_unavailable",
   RATE_LIMITED: "sorry_many",
 };
-let choosing = false;
+let isSelecting = false;
 
 /**
  * Sends a message to the shop's page, if it embeds this page.
@@ -178,7 +178,7 @@ export function tell(type, fields = {}) {
 }
 
 /** @param {MessageEvent} event */
-function hear(event) {
+function receive(event) {
   const { data } = event;
   if (event.origin !== shop || event.source !== window.parent) return;
   if (data?.source !== "payintent" || data.nonce !== document.body.dataset.nonce) return;
@@ -192,54 +192,54 @@ function submit() {
   else tell("refused", { code: "INVALID_CHECKOUT_STATE", message: "no method can be selected now" });
 }
 
-/** @param {{ locale?: string, country?: string }} wanted */
-function update(wanted) {
-  const url = new URL(page());
-  if (wanted.locale) url.searchParams.set("lang", wanted.locale);
-  if (wanted.country) url.searchParams.set("country", wanted.country);
-  if (url.href !== page()) location.replace(url);
+/** @param {{ locale?: string, country?: string }} changes */
+function update(changes) {
+  const url = new URL(getPageUrl());
+  if (changes.locale) url.searchParams.set("lang", changes.locale);
+  if (changes.country) url.searchParams.set("country", changes.country);
+  if (url.href !== getPageUrl()) location.replace(url);
 }
 
 /**
  * Selects a method through the API, so that the shop's page can perform actions that require the top page.
  * @param {HTMLFormElement} form
  */
-async function choose(form) {
-  if (choosing) return;
-  choosing = true;
+async function selectMethod(form) {
+  if (isSelecting) return;
+  isSelecting = true;
   leftAt = performance.now();
   warn("");
-  let said;
+  let result;
   try {
-    said = await select(selection(form));
+    result = await postSelection(readSelection(form));
   } catch (error) {
-    said = { code: "WIDGET_FAILED", message: report(error) };
+    result = { code: "WIDGET_FAILED", message: report(error) };
   }
-  choosing = false;
+  isSelecting = false;
   leftAt = -LEAVING_MS;
-  if (said.next_action) {
-    tell("next_action", { action: said.next_action });
+  if (result.next_action) {
+    tell("next_action", { action: result.next_action });
     swap();
   } else {
-    tell("refused", said);
-    if (said.code === "WIDGET_FAILED") return;
-    if (said.fds || (await swap()) === false || form.isConnected) refuse(said);
+    tell("refused", result);
+    if (result.code === "WIDGET_FAILED") return;
+    if (result.fds || (await swap()) === false || form.isConnected) showRefusal(result);
   }
 }
 
 /** @param {object} body */
-async function select(body) {
+async function postSelection(body) {
   // The service calls the provider before it responds.
-  const answer = await reach(`${payment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
-  const said = answer && parse(answer.text);
-  if (!said) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
-  const retryAfter = answer.headers.get("Retry-After");
-  const requestId = answer.headers.get("X-Request-Id");
-  return { ...said, status: answer.status, requestId, retryAfter, busy: retryAfter !== null };
+  const response = await reach(`${findPayment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
+  const data = response && parse(response.text);
+  if (!data) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
+  const retryAfter = response.headers.get("Retry-After");
+  const requestId = response.headers.get("X-Request-Id");
+  return { ...data, status: response.status, requestId, retryAfter, busy: retryAfter !== null };
 }
 
 /** @param {HTMLFormElement} form */
-function selection(form) {
+function readSelection(form) {
   const fields = new FormData(form);
   const [method, currency, total] = String(fields.get("method")).split("|");
   const locale = document.documentElement.lang;
@@ -251,23 +251,23 @@ function selection(form) {
   return body;
 }
 
-/** @param {{ code?: string, fds?: object, busy?: boolean }} said */
-async function refuse({ code, fds, busy }) {
+/** @param {{ code?: string, fds?: object, busy?: boolean }} result */
+async function showRefusal({ code, fds, busy }) {
   if (fds) return void swap(true);
-  if (code === "CONFLICT" && !busy) return void (await offerAnew());
-  const known = /** @type {keyof typeof OF_REFUSALS} */ (code);
-  warn(word(busy ? "problem_busy" : (OF_REFUSALS[known] ?? "problem_other")));
+  if (code === "CONFLICT" && !busy) return void (await refreshTotals());
+  const key = /** @type {keyof typeof REFUSAL_TEXTS} */ (code);
+  warn(word(busy ? "problem_busy" : (REFUSAL_TEXTS[key] ?? "problem_other")));
 }
 
 /** Shows the current totals, and preserves the email address that the buyer entered. */
-async function offerAnew() {
-  const theirs = (await fetched())?.querySelector("form.methods");
-  const mine = document.querySelector("form.methods");
-  if (theirs && mine) {
+async function refreshTotals() {
+  const newForm = (await fetched())?.querySelector("form.methods");
+  const oldForm = document.querySelector("form.methods");
+  if (newForm && oldForm) {
     const name = "input[name=payer_email]";
-    const [typed, empty] = [mine.querySelector(name), theirs.querySelector(name)];
-    if (typed && empty) empty.setAttribute("value", /** @type {HTMLInputElement} */ (typed).value);
-    mine.replaceWith(document.adoptNode(theirs));
+    const [oldField, newField] = [oldForm.querySelector(name), newForm.querySelector(name)];
+    if (oldField && newField) newField.setAttribute("value", /** @type {HTMLInputElement} */ (oldField).value);
+    oldForm.replaceWith(document.adoptNode(newForm));
   }
   warn(word("problem_total"));
 }
@@ -284,27 +284,27 @@ export function report(error) {
 
 /** @param {string} text */
 function warn(text) {
-  const old = document.getElementById("problem");
-  if (text && old?.textContent === text) return; // so that it is not read aloud again
-  old?.remove();
+  const previous = document.getElementById("problem");
+  if (text && previous?.textContent === text) return; // so that it is not read aloud again
+  previous?.remove();
   if (!text) return;
-  const place = Object.assign(document.createElement("p"), { id: "problem", className: "problem" });
-  place.setAttribute("role", "alert");
-  payment()?.before(place);
-  place.textContent = text; // after insertion, because only changes are read aloud
+  const element = Object.assign(document.createElement("p"), { id: "problem", className: "problem" });
+  element.setAttribute("role", "alert");
+  findPayment()?.before(element);
+  element.textContent = text; // after insertion, because only changes are read aloud
 }
 
 if (shop) {
-  addEventListener("message", hear);
+  addEventListener("message", receive);
   document.addEventListener("submit", (event) => {
     const form = /** @type {HTMLFormElement} */ (event.target);
     if (!form.matches("form.methods")) return;
     event.preventDefault();
-    choose(form);
+    selectMethod(form);
   });
   document.addEventListener("change", (event) => {
-    const chosen = /** @type {HTMLInputElement} */ (event.target);
-    if (chosen.name === "method") tell("change", { kind: chosen.dataset.kind });
+    const input = /** @type {HTMLInputElement} */ (event.target);
+    if (input.name === "method") tell("change", { kind: input.dataset.kind });
   });
   new ResizeObserver(() => {
     tell("resize", { height: Math.ceil(document.documentElement.getBoundingClientRect().height) });
@@ -313,9 +313,9 @@ if (shop) {
 
 /** Follows the payment through an event stream, and also polls. */
 class PayStatus extends HTMLElement {
-  #wait = POLL_FIRST_MS;
+  #pollDelay = POLL_FIRST_MS;
   #timer = 0;
-  #told = 0;
+  #announcedVersion = 0;
   /** @type {EventSource | null} */
   #stream = null;
 
@@ -323,14 +323,14 @@ class PayStatus extends HTMLElement {
     const status = this.querySelector("[data-result]")?.getAttribute("data-result");
     if (status) tell("result", { status });
     if (this.dataset.live === undefined) return;
-    this.#told = Number(this.dataset.version);
-    const look = () => this.#look();
-    document.addEventListener("visibilitychange", look);
-    addEventListener("pageshow", (event) => event.persisted && look());
-    addEventListener("online", look);
-    addEventListener("offline", () => this.#heard());
-    addEventListener("pay:look", look);
-    this.#heard();
+    this.#announcedVersion = Number(this.dataset.version);
+    const refresh = () => this.#refresh();
+    document.addEventListener("visibilitychange", refresh);
+    addEventListener("pageshow", (event) => event.persisted && refresh());
+    addEventListener("online", refresh);
+    addEventListener("offline", () => this.#showConnection());
+    addEventListener("pay:look", refresh);
+    this.#showConnection();
     this.#listen();
   }
 
@@ -344,25 +344,25 @@ class PayStatus extends HTMLElement {
     this.#stream = null;
   }
 
-  /** A hidden page does not keep a stream open, because browsers allow only a few and phones close them. */
-  #look() {
+  /** Polls now and opens a new stream. A hidden page has no stream: browsers allow only a few, and phones close them. */
+  #refresh() {
     this.#close();
     if (document.hidden || !this.isConnected) return;
-    this.#wait = POLL_FIRST_MS;
-    this.#heard();
-    this.#ask();
+    this.#pollDelay = POLL_FIRST_MS;
+    this.#showConnection();
+    this.#poll();
     this.#listen();
   }
 
   #listen() {
     if (document.hidden) return;
-    this.#later();
+    this.#schedulePoll();
     if (!("EventSource" in window)) return;
     const stream = new EventSource(`${this.dataset.url}/events`);
     this.#stream = stream;
-    stream.addEventListener("open", () => this.#later());
-    stream.addEventListener("error", () => this.#later());
-    stream.addEventListener("status", (event) => this.#hear(JSON.parse(event.data)));
+    stream.addEventListener("open", () => this.#schedulePoll());
+    stream.addEventListener("error", () => this.#schedulePoll());
+    stream.addEventListener("status", (event) => this.#handleView(JSON.parse(event.data)));
     stream.addEventListener("onchain", (event) => {
       dispatchEvent(new CustomEvent("pay:onchain", { detail: JSON.parse(event.data) }));
       tell("onchain", { progress: JSON.parse(event.data) });
@@ -370,44 +370,44 @@ class PayStatus extends HTMLElement {
   }
 
   /** Polls again after a delay. This also retries a change that could not be shown. */
-  #later() {
+  #schedulePoll() {
     clearTimeout(this.#timer);
-    const streams = this.#stream?.readyState === 1;
+    const isStreaming = this.#stream?.readyState === 1;
     this.#timer = setTimeout(
       async () => {
-        this.#wait = Math.min(this.#wait * 1.5, POLL_MAX_MS);
-        await this.#ask();
-        if (this.isConnected && !document.hidden) this.#later();
+        this.#pollDelay = Math.min(this.#pollDelay * 1.5, POLL_MAX_MS);
+        await this.#poll();
+        if (this.isConnected && !document.hidden) this.#schedulePoll();
       },
-      streams ? POLL_BEHIND_MS : this.#wait,
+      isStreaming ? POLL_BEHIND_MS : this.#pollDelay,
     );
   }
 
-  async #ask() {
+  async #poll() {
     try {
       const view = await ask(this.dataset.url ?? "");
       if (view?.fds) swap();
-      else if (view) this.#hear(view);
+      else if (view) this.#handleView(view);
     } catch (error) {
       report(error);
     }
   }
 
   /** @param {{ status: string, version: number, can?: { select: boolean } }} view */
-  #hear({ status, version, can }) {
-    this.#heard();
-    const over = can?.select === false && this.querySelector("form.methods") !== null;
-    if (version === Number(this.dataset.version) && !over) return;
-    if (version !== this.#told) tell("status", { status });
-    this.#told = version;
+  #handleView({ status, version, can }) {
+    this.#showConnection();
+    const isOver = can?.select === false && this.querySelector("form.methods") !== null;
+    if (version === Number(this.dataset.version) && !isOver) return;
+    if (version !== this.#announcedVersion) tell("status", { status });
+    this.#announcedVersion = version;
     swap();
   }
 
   /** Shows whether the browser is offline. */
-  #heard() {
-    const place = this.querySelector("[data-notice]");
+  #showConnection() {
+    const notice = this.querySelector("[data-notice]");
     const text = navigator.onLine ? "" : word("offline");
-    if (place && place.textContent !== text) place.textContent = text;
+    if (notice && notice.textContent !== text) notice.textContent = text;
   }
 }
 
@@ -417,20 +417,20 @@ class PayCountdown extends HTMLElement {
 
   connectedCallback() {
     const { now, until, minutes: from } = this.dataset;
-    const ahead = Date.parse(now ?? "") - Date.now(); // how far the service's clock is ahead of the buyer's
-    const [shown, spoken] = [document.createElement("span"), document.createElement("span")];
-    spoken.className = "hidden"; // read aloud, but not every minute
-    spoken.setAttribute("role", "status");
+    const clockOffset = Date.parse(now ?? "") - Date.now(); // how far the service's clock is ahead of the buyer's
+    const [display, announcement] = [document.createElement("span"), document.createElement("span")];
+    announcement.className = "hidden"; // read aloud, but not every minute
+    announcement.setAttribute("role", "status");
     const tick = () => {
-      const left = Date.parse(until ?? "") - Date.now() - ahead;
-      const minutes = Math.ceil(left / MINUTE_MS);
+      const remaining = Date.parse(until ?? "") - Date.now() - clockOffset;
+      const minutes = Math.ceil(remaining / MINUTE_MS);
       if (minutes > Number(from)) return;
-      if (!spoken.isConnected) this.replaceChildren(shown, spoken);
-      shown.textContent =
-        minutes > 1 ? word("minutes_left", { minutes }) : word(left > 0 ? "minute_left" : "time_over");
-      const text = minutes < 2 || minutes === ANNOUNCED_MINUTES ? shown.textContent : "";
-      if (spoken.textContent !== text) spoken.textContent = text;
-      if (left > 0) return;
+      if (!announcement.isConnected) this.replaceChildren(display, announcement);
+      display.textContent =
+        minutes > 1 ? word("minutes_left", { minutes }) : word(remaining > 0 ? "minute_left" : "time_over");
+      const text = minutes < 2 || minutes === ANNOUNCED_MINUTES ? display.textContent : "";
+      if (announcement.textContent !== text) announcement.textContent = text;
+      if (remaining > 0) return;
       clearInterval(this.#timer);
       dispatchEvent(new Event("pay:look"));
     };
@@ -443,13 +443,13 @@ class PayCountdown extends HTMLElement {
   }
 }
 
-/** Copies a text, and confirms it. */
+/** Copies a text, and shows a confirmation. */
 class PayCopy extends HTMLElement {
   connectedCallback() {
     const button = this.querySelector("button");
     if (!button) return;
     button.hidden = !navigator.clipboard; // insecure pages do not have a clipboard
-    const usual = button.textContent;
+    const label = button.textContent;
     button.setAttribute("aria-live", "polite");
     button.addEventListener("click", async () => {
       try {
@@ -459,7 +459,7 @@ class PayCopy extends HTMLElement {
       }
       button.textContent = word("copied");
       setTimeout(() => {
-        button.textContent = usual;
+        button.textContent = label;
       }, COPIED_MS);
     });
   }
@@ -467,47 +467,47 @@ class PayCopy extends HTMLElement {
 
 /** Returns to the shop when it has been notified of the payment or after a timeout, once per tab. */
 class PayReturn extends HTMLElement {
-  #stopped = false;
+  #isStopped = false;
 
   connectedCallback() {
-    if (window.top !== window || sessionStorage.getItem(this.#memory)) return;
+    if (window.top !== window || sessionStorage.getItem(this.#storageKey)) return;
     this.hidden = false;
     this.querySelector("button")?.addEventListener("click", () => this.#stop());
     this.#go(Date.now() + RETURN_AFTER_MS);
   }
 
   disconnectedCallback() {
-    this.#stopped = true;
+    this.#isStopped = true;
   }
 
-  get #memory() {
+  get #storageKey() {
     return `payintent:returned:${this.dataset.url}`;
   }
 
   #stop() {
-    this.#stopped = true;
+    this.#isStopped = true;
     this.hidden = true;
-    sessionStorage.setItem(this.#memory, "stays");
+    sessionStorage.setItem(this.#storageKey, "stays");
     /** @type {HTMLElement | null} */ (this.closest("[data-result]"))?.focus();
   }
 
-  /** @param {number} until */
-  async #go(until) {
+  /** @param {number} deadline */
+  async #go(deadline) {
     await pause(RETURN_FIRST_MS);
-    while (!this.#stopped && Date.now() < until) {
+    while (!this.#isStopped && Date.now() < deadline) {
       const view = await ask(this.dataset.url ?? "");
       if (view?.merchant_told) break;
       await pause(RETURN_ASK_MS);
     }
-    if (this.#stopped) return;
-    sessionStorage.setItem(this.#memory, "gone"); // a buyer who goes back wants to stay
+    if (this.#isStopped) return;
+    sessionStorage.setItem(this.#storageKey, "gone"); // a buyer who goes back wants to stay
     location.assign(this.dataset.to ?? "");
   }
 }
 
 /** @param {number} ms */
 function pause(ms) {
-  return new Promise((done) => setTimeout(done, ms));
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 class PayPrint extends HTMLElement {
@@ -525,7 +525,7 @@ function fetchAhead() {
   }
 }
 
-/** Starts the page's behaviour after its content is shown, so that a wallet's button does not wait for a stream. */
+/** Defines the elements after the page's content is shown, so that a wallet's button does not wait for a stream. */
 function begin() {
   customElements.define("pay-status", PayStatus);
   customElements.define("pay-countdown", PayCountdown);
@@ -538,4 +538,4 @@ function begin() {
 addEventListener("DOMContentLoaded", () => setTimeout(begin), { once: true }); // all scripts have run
 addEventListener("load", fetchAhead, { once: true });
 const result = document.querySelector("[data-result]")?.getAttribute("data-result");
-tell("ready", { status: result ?? payment()?.dataset.status });
+tell("ready", { status: result ?? findPayment()?.dataset.status });

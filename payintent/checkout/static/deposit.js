@@ -10,15 +10,15 @@ const GONE = 410;
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-deposit]"));
 let timer = 0;
-let busy = false;
-let due = false; // something has changed while the session was being read
-let refused = false;
+let isBusy = false;
+let isStale = false; // something has changed while the session was being read
+let isRefused = false;
 
 /**
  * @param {Element} step
  * @param {string} name
  */
-const part = (step, name) => /** @type {HTMLElement} */ (step.querySelector(`[data-${name}]`));
+const findPart = (step, name) => /** @type {HTMLElement} */ (step.querySelector(`[data-${name}]`));
 
 /**
  * Returns whether every address that a step shows, copies and links to belongs to this payment.
@@ -29,18 +29,18 @@ async function isGenuine(step) {
   if (!script) return true; // the address cannot be checked, as on a page without scripts
   const { uuid = "", factory = "", codeHash = "" } = root.dataset;
   const link = step.querySelector("a")?.getAttribute("href") ?? "";
-  const shown = [...step.querySelectorAll(".address")].map((one) => one.textContent);
-  const copied = [...step.querySelectorAll(".address + [data-text]")].map((one) => one.getAttribute("data-text"));
-  const linked = link.match(/address=\w*/g)?.map((one) => one.slice(8)) ?? [];
+  const shownAddresses = [...step.querySelectorAll(".address")].map((element) => element.textContent);
+  const copiedAddresses = [...step.querySelectorAll(".address + [data-text]")].map((element) => element.getAttribute("data-text"));
+  const linkedAddresses = link.match(/address=\w*/g)?.map((match) => match.slice(8)) ?? [];
   const address = script.deriveAddress(uuid, factory, codeHash);
-  return [...shown, ...copied, ...linked].every((one) => one?.toLowerCase() === address);
+  return [...shownAddresses, ...copiedAddresses, ...linkedAddresses].every((item) => item?.toLowerCase() === address);
 }
 
 /** Removes the address until the page is opened again. */
 function refuse() {
-  refused = true;
-  part(root, "details").remove();
-  const status = part(root, "status");
+  isRefused = true;
+  findPart(root, "details").remove();
+  const status = findPart(root, "status");
   status.className = "problem";
   status.textContent = root.dataset.wrong ?? "";
 }
@@ -52,7 +52,7 @@ async function check(step) {
 
 /** Returns the state in the format of `DepositStep.state`. @param {any} session */
 function stateOf({ received, pending, remaining, unpayable_reason, transactions }) {
-  const amounts = [received, pending, remaining].map((one) => one.amount_smallest_unit);
+  const amounts = [received, pending, remaining].map((amount) => amount.amount_smallest_unit);
   return [...amounts, unpayable_reason, transactions.length].join();
 }
 
@@ -65,35 +65,35 @@ async function renew() {
   const next = /** @type {HTMLElement | null} */ (page?.querySelector("[data-deposit]"));
   if (!page || !next) return; // checkout.js shows the result
   await check(next);
-  if (!refused) replace(next);
-  const other = document.querySelector(".other");
-  if (!page.querySelector(".other")) other?.remove(); // the method can no longer be changed
+  if (!isRefused) replace(next);
+  const otherMethods = document.querySelector(".other");
+  if (!page.querySelector(".other")) otherMethods?.remove(); // the method can no longer be changed
 }
 
 /** @param {HTMLElement} next */
 function replace(next) {
-  const [mine, theirs] = [part(root, "details"), part(next, "details")];
-  const hadFocus = mine.contains(document.activeElement);
-  const [open, closed] = [mine, theirs].map((one) => one.querySelector("details"));
-  if (closed && open?.open) closed.open = true;
-  mine.replaceWith(document.adoptNode(theirs));
+  const [oldDetails, newDetails] = [findPart(root, "details"), findPart(next, "details")];
+  const hadFocus = oldDetails.contains(document.activeElement);
+  const [oldToggle, newToggle] = [oldDetails, newDetails].map((details) => details.querySelector("details"));
+  if (newToggle && oldToggle?.open) newToggle.open = true;
+  oldDetails.replaceWith(document.adoptNode(newDetails));
   root.dataset.state = next.dataset.state;
-  part(root, "status").textContent = part(next, "status").textContent;
+  findPart(root, "status").textContent = findPart(next, "status").textContent;
   if (hadFocus) document.getElementById("present")?.focus({ preventScroll: true });
 }
 
-async function look() {
-  due = busy;
-  if (busy || refused || document.hidden || !root.isConnected) return;
-  busy = true;
+async function poll() {
+  isStale = isBusy;
+  if (isBusy || isRefused || document.hidden || !root.isConnected) return;
+  isBusy = true;
   clearTimeout(timer);
   await renew().catch(report);
-  busy = false;
-  timer = setTimeout(look, due ? 0 : POLL_MS);
+  isBusy = false;
+  timer = setTimeout(poll, isStale ? 0 : POLL_MS);
 }
 
-document.addEventListener("visibilitychange", look);
-addEventListener("pageshow", (event) => event.persisted && look());
-addEventListener("online", look);
-addEventListener("pay:onchain", look); // a transfer has changed
-check(root).then(look);
+document.addEventListener("visibilitychange", poll);
+addEventListener("pageshow", (event) => event.persisted && poll());
+addEventListener("online", poll);
+addEventListener("pay:onchain", poll); // a transfer has changed
+check(root).then(poll);

@@ -61,17 +61,17 @@ function permute(state) {
       state[lane] ^= columns[(lane + 4) % 5] ^ rotate(columns[(lane + 1) % 5], 1);
     }
     // rho and pi
-    let [x, y, moved] = [1, 0, state[1]];
+    let [x, y, value] = [1, 0, state[1]];
     for (let step = 0; step < 24; step += 1) {
       [x, y] = [y, (2 * x + 3 * y) % 5];
-      const rotated = rotate(moved, (((step + 1) * (step + 2)) / 2) % 64);
-      [moved, state[x + 5 * y]] = [state[x + 5 * y], rotated];
+      const rotation = rotate(value, (((step + 1) * (step + 2)) / 2) % 64);
+      [value, state[x + 5 * y]] = [state[x + 5 * y], rotation];
     }
     // chi
     for (let row = 0; row < 25; row += 5) {
       const lanes = state.slice(row, row + 5);
-      for (let at = 0; at < 5; at += 1) {
-        state[row + at] = lanes[at] ^ (~lanes[(at + 1) % 5] & lanes[(at + 2) % 5]);
+      for (let index = 0; index < 5; index += 1) {
+        state[row + index] = lanes[index] ^ (~lanes[(index + 1) % 5] & lanes[(index + 2) % 5]);
       }
     }
     // iota

@@ -9,17 +9,17 @@
   /** @type {any} */
   const words = {/* texts */}; // as in checkout.js, which has not loaded yet
   /** @param {string} name @returns {HTMLElement} */
-  const part = (name) => /** @type {HTMLElement} */ (document.querySelector(`[data-${name}]`));
+  const findPart = (name) => /** @type {HTMLElement} */ (document.querySelector(`[data-${name}]`));
   /** @type {any} */
-  const list = part("wallets");
-  const known = new Set();
-  const offer = part("offer");
+  const list = findPart("wallets");
+  const ids = new Set();
+  const offer = findPart("offer");
   const isAwaited = offer.classList.contains("awaited"); // the service does not know of a payment
 
   /** @param {string} id @param {string} name @param {string} icon @param {any} provider */
-  const found = (id, name, icon, provider) => {
-    if (known.has(id) || typeof provider?.request !== "function") return;
-    known.add(id);
+  const addWallet = (id, name, icon, provider) => {
+    if (ids.has(id) || typeof provider?.request !== "function") return;
+    ids.add(id);
     /** @type {any} */
     const button = document.createElement("button");
     button.type = "button";
@@ -32,7 +32,7 @@
     button.append(words["wallet_pay_with"].replace("{wallet}", () => name));
     button.provider = provider;
     list.append(button);
-    part("no-wallet").hidden = true;
+    findPart("no-wallet").hidden = true;
     if (isAwaited) offer.hidden = false; // onchain.js hides it if this tab has already paid
     dispatchEvent(new Event("pay:offer"));
   };
@@ -42,21 +42,21 @@
   });
   addEventListener("eip6963:announceProvider", (/** @type {any} */ { detail }) => {
     const { uuid, name, icon } = detail?.info ?? {};
-    if (uuid && name) found(uuid, name, icon, detail.provider);
+    if (uuid && name) addWallet(uuid, name, icon, detail.provider);
   });
-  const old = () => {
-    if (known.size === 0) found("window", words["wallet_browser"], "", /** @type {any} */ (globalThis).ethereum);
+  const offerInjected = () => {
+    if (ids.size === 0) addWallet("window", words["wallet_browser"], "", /** @type {any} */ (globalThis).ethereum);
   };
-  addEventListener("ethereum#initialized", old); // on phones, some wallets are late
+  addEventListener("ethereum#initialized", offerInjected); // on phones, some wallets load late
   onload = () => {
     if (list.ready) return; // otherwise, the modules did not run
     list.remove();
-    part("sorry").append(/** @type {string} */ (part("sorry").dataset.sorry));
+    findPart("sorry").append(/** @type {string} */ (findPart("sorry").dataset.sorry));
   };
   dispatchEvent(new Event("eip6963:requestProvider"));
   setTimeout(() => {
-    old();
-    part("no-wallet").hidden = known.size > 0;
+    offerInjected();
+    findPart("no-wallet").hidden = ids.size > 0;
     offer.classList.remove("awaited"); // stop waiting for wallets
   }, FIND_MS);
 }

@@ -10,90 +10,90 @@ import { send } from "./wallet.js";
 /** @typedef {import("./wallet.js").Provider} Provider */
 /** @typedef {import("./wallet.js").Bill} Bill */
 /** @typedef {import("./wallet.js").Step} Step */
-/** @typedef {import("./wallet.js").Asked} Asked */
-/** @typedef {{ hash: string, at: number, mined: boolean }} Sent */
+/** @typedef {import("./wallet.js").Queries} Queries */
+/** @typedef {{ hash: string, at: number, mined: boolean }} SentTransaction */
 
 learn({/* texts */});
 
 const BUSY_POLL_MS = 2_000; // while a payment is in progress
 const IDLE_POLL_MS = 5_000;
-const TELLS_MAX = 3; // for each hash
+const REPORTS_MAX = 3; // for each hash
 const GONE = 410;
-const AWAY = new Set(["chain_halted", "chain_not_watched"]); // the service would not see a payment
-const SEEN = new Set(["detected", "confirming"]); // the service no longer accepts a different method
-const LOST = new Set(["reverted", "foreign"]); // states of a posted transaction that does not pay
+const AWAY_REASONS = new Set(["chain_halted", "chain_not_watched"]); // the service would not see a payment
+const SEEN_STATES = new Set(["detected", "confirming"]); // the service no longer accepts a different method
+const LOST_STATES = new Set(["reverted", "foreign"]); // states of a posted transaction that does not pay
 
 const root = /** @type {HTMLElement} */ (document.querySelector("[data-onchain-session]"));
 /** @param {string} name @returns {HTMLElement} */
-const part = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
-const UNREACHABLE = /** @type {string} */ (part("status").dataset.sorry);
+const findPart = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
+const UNREACHABLE = /** @type {string} */ (findPart("status").dataset.sorry);
 const ENDED = word("wallet_ended");
 const url = root.dataset.onchainSession ?? "";
-const memory = `payintent:${url}`;
-const opened = Date.now();
+const storageKey = `payintent:${url}`;
+const openedAt = Date.now();
 
 /** @type {Bill} */
-let bill = take(JSON.parse(part("session").textContent ?? "")); // the last response of the service
-let sent = recall(); // the undecided transaction that this tab sent: its hash, time, and whether it is mined
-let lost = ""; // the hash of a transaction that failed according to the wallet's node; the service may not know yet
-let anew = false; // the buyer reported that it is lost
-let running = false;
-let asking = false;
-let tells = 0;
+let bill = toBill(JSON.parse(findPart("session").textContent ?? "")); // the last response of the service
+let sentTransaction = recall(); // the undecided transaction that this tab sent: its hash, time, and whether it is mined
+let lostHash = ""; // the hash of a transaction that failed according to the wallet's node; the service may not know yet
+let isReportedLost = false; // the buyer reported that it is lost
+let isPaying = false;
+let isReading = false;
+let reports = 0;
 let timer = 0;
 
 // Display
 
-/** @param {string} text @param {boolean} [bad] */
-function say(text, bad = false) {
-  const status = part("status");
-  status.classList.toggle("problem", bad);
+/** @param {string} text @param {boolean} [isError] */
+function say(text, isError = false) {
+  const status = findPart("status");
+  status.classList.toggle("problem", isError);
   if (status.textContent !== text) status.textContent = text; // screen readers announce each change
 }
 
 function show() {
   const { payable } = bill;
-  part("offer").hidden = isUnderWay() || !payable;
-  part("again").hidden = running || !isUnderWay() || !payable || !isSlow();
-  for (const button of root.querySelectorAll("button")) button.disabled = running;
+  findPart("offer").hidden = isUnderWay() || !payable;
+  findPart("again").hidden = isPaying || !isUnderWay() || !payable || !isSlow();
+  for (const button of root.querySelectorAll("button")) button.disabled = isPaying;
   const scan = /** @type {HTMLElement | null} */ (root.querySelector("[data-scan]"));
   if (scan) scan.hidden = isUnderWay() || !payable;
-  const other = /** @type {HTMLElement | null} */ (document.querySelector(".other"));
-  if (other) other.hidden = SEEN.has(bill.status);
+  const otherMethods = /** @type {HTMLElement | null} */ (document.querySelector(".other"));
+  if (otherMethods) otherMethods.hidden = SEEN_STATES.has(bill.status);
 }
 
 /** Returns whether a payment was sent, from this or a different tab, and is undecided. */
 function isUnderWay() {
-  if (sent !== null) return true;
-  const open = (/** @type {{ tx_hash: string, state: string }} */ { tx_hash, state }) => tx_hash !== lost && !LOST.has(state);
-  return bill.status === "submitted" && !anew && bill.transactions.some(open);
+  if (sentTransaction !== null) return true;
+  const isOpen = (/** @type {{ tx_hash: string, state: string }} */ { tx_hash, state }) => tx_hash !== lostHash && !LOST_STATES.has(state);
+  return bill.status === "submitted" && !isReportedLost && bill.transactions.some(isOpen);
 }
 
 function isSlow() {
-  return Date.now() - (sent?.at ?? opened) > PATIENCE_MS;
+  return Date.now() - (sentTransaction?.at ?? openedAt) > PATIENCE_MS;
 }
 
 /** Returns the service's state of the sent transaction; empty if the service does not know it. */
-function posted() {
-  return bill.transactions.find(({ tx_hash }) => tx_hash === sent?.hash)?.state ?? "";
+function getPostedState() {
+  return bill.transactions.find(({ tx_hash }) => tx_hash === sentTransaction?.hash)?.state ?? "";
 }
 
 /** Returns a text that describes the progress; empty if there is none. */
-function progress() {
+function describeProgress() {
   const { status, chain, confirmations, payable } = bill;
-  if (SEEN.has(status)) {
-    return word("wallet_seen", { chain: chain.name, when: soon(confirmations.eta_seconds) });
+  if (SEEN_STATES.has(status)) {
+    return word("wallet_seen", { chain: chain.name, when: describeDelay(confirmations.eta_seconds) });
   }
   if (isUnderWay() && isSlow()) return word("wallet_slow");
-  if (sent?.mined || posted() === "mined") return word("wallet_mined");
+  if (sentTransaction?.mined || getPostedState() === "mined") return word("wallet_mined");
   if (isUnderWay()) return word("wallet_sent");
   if (status === "mismatch") return word("wallet_mismatch");
-  if (AWAY.has(bill.unpayable_reason ?? "")) return word("wallet_chain_away", { chain: chain.name });
+  if (AWAY_REASONS.has(bill.unpayable_reason ?? "")) return word("wallet_chain_away", { chain: chain.name });
   return payable ? "" : word("wallet_choose_other");
 }
 
 /** @param {number} seconds */
-function soon(seconds) {
+function describeDelay(seconds) {
   if (seconds < 60) return word("wallet_soon");
   const minutes = Math.round(seconds / 60);
   return minutes === 1 ? word("wallet_soon_minute") : word("wallet_soon_minutes", { minutes });
@@ -103,15 +103,15 @@ function soon(seconds) {
 
 /** @param {Provider} provider */
 async function start(provider) {
-  if (running || isUnderWay()) return;
-  running = true;
+  if (isPaying || isUnderWay()) return;
+  isPaying = true;
   show();
   try {
     await pay(provider);
   } catch (error) {
     say(words(error), true);
   } finally {
-    running = false;
+    isPaying = false;
     show();
   }
 }
@@ -124,21 +124,21 @@ async function pay(provider) {
   const { chain } = bill;
   if (!(await isOn(provider, chain))) say(word("wallet_switch", { chain: chain.name }));
   await onto(provider, chain);
-  const ask = questions(provider, payer, bill);
-  await check(ask);
+  const queries = questions(provider, payer, bill);
+  await check(queries);
   for (const step of bill.steps) {
-    if (!(await isDue(step, bill, ask))) continue;
-    if (step.kind === "pay") await sendPayment(provider, payer, step, ask);
-    else await sendApproval(provider, payer, step, ask);
+    if (!(await isDue(step, bill, queries))) continue;
+    if (step.kind === "pay") await sendPayment(provider, payer, step, queries);
+    else await sendApproval(provider, payer, step, queries);
   }
 }
 
-/** @param {Asked} ask */
-async function check(ask) {
-  if (await ask.paid()) {
+/** @param {Queries} queries */
+async function check(queries) {
+  if (await queries.paid()) {
     throw new Problem(word("wallet_paid_already"));
   }
-  if ((await ask.balance()) < BigInt(bill.amount_smallest_unit)) {
+  if ((await queries.balance()) < BigInt(bill.amount_smallest_unit)) {
     throw new Problem(word("wallet_too_little", { token: bill.token.symbol }));
   }
 }
@@ -147,42 +147,42 @@ async function check(ask) {
  * @param {Provider} provider
  * @param {string} payer
  * @param {Step} step
- * @param {Asked} ask
+ * @param {Queries} queries
  */
-async function sendApproval(provider, payer, step, ask) {
+async function sendApproval(provider, payer, step, queries) {
   const key = step.kind === "approve_reset" ? "wallet_reset" : "wallet_allow";
   say(word(key, { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   say(word("wallet_allowing"));
-  const isAllowed = async () => !(await isDue(step, bill, ask));
+  const isAllowed = async () => !(await isDue(step, bill, queries));
   if (!(await isEffective(provider, payer, hash, isAllowed))) {
     throw new Problem(word("wallet_allow_slow"));
   }
-  await isDone(step, bill, ask);
+  await isDone(step, bill, queries);
 }
 
 /**
  * @param {Provider} provider
  * @param {string} payer
  * @param {Step} step
- * @param {Asked} ask
+ * @param {Queries} queries
  */
-async function sendPayment(provider, payer, step, ask) {
+async function sendPayment(provider, payer, step, queries) {
   await refresh(); // an approval may have taken some time
   say(word("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   const transaction = { hash, at: Date.now(), mined: false };
   remember(transaction);
-  [anew, tells] = [false, 0];
+  [isReportedLost, reports] = [false, 0];
   show();
-  say(progress());
-  await tell();
+  say(describeProgress());
+  await reportHash();
   try {
-    const isPaid = async () => SEEN.has(bill.status) || ask.paid();
+    const isPaid = async () => SEEN_STATES.has(bill.status) || queries.paid();
     if (await isEffective(provider, payer, hash, isPaid)) remember({ ...transaction, mined: true });
   } catch (error) {
     if (error instanceof Lost) {
-      lost = hash;
+      lostHash = hash;
       forget();
     }
     throw error;
@@ -192,27 +192,27 @@ async function sendPayment(provider, payer, step, ask) {
 
 // The sent transaction is stored, so that it survives a reload of this tab
 
-/** @returns {Sent | null} */
+/** @returns {SentTransaction | null} */
 function recall() {
   try {
-    return JSON.parse(sessionStorage.getItem(memory) ?? "null");
+    return JSON.parse(sessionStorage.getItem(storageKey) ?? "null");
   } catch {
     return null; // storage is blocked; the service still lists posted transactions
   }
 }
 
-/** @param {Sent} transaction */
+/** @param {SentTransaction} transaction */
 function remember(transaction) {
-  sent = transaction;
+  sentTransaction = transaction;
   try {
-    sessionStorage.setItem(memory, JSON.stringify(sent));
+    sessionStorage.setItem(storageKey, JSON.stringify(sentTransaction));
   } catch {}
 }
 
 function forget() {
-  sent = null;
+  sentTransaction = null;
   try {
-    sessionStorage.removeItem(memory);
+    sessionStorage.removeItem(storageKey);
   } catch {}
 }
 
@@ -220,19 +220,19 @@ function forget() {
 
 /** Reads the session again. If it has ended, shows the result. */
 async function read() {
-  const answer = await reach(url);
-  if (!answer) throw new Problem(UNREACHABLE);
-  if (answer.status === GONE) {
+  const response = await reach(url);
+  if (!response) throw new Problem(UNREACHABLE);
+  if (response.status === GONE) {
     await swap(true);
     throw new Problem(ENDED);
   }
-  const session = answer.ok && parse(answer.text);
+  const session = response.ok && parse(response.text);
   if (!session) throw new Problem(UNREACHABLE);
-  bill = take(session);
+  bill = toBill(session);
 }
 
 /** @param {any} session @returns {Bill} */
-function take(session) {
+function toBill(session) {
   const link = /** @type {HTMLAnchorElement | null} */ (root.querySelector("[data-metamask]"));
   if (link && session.links.metamask) link.href = session.links.metamask; // the link expires
   return { ...session, price: root.dataset.price };
@@ -244,47 +244,47 @@ async function refresh() {
 }
 
 /** Reports the transaction's hash to the service, which uses it only as a hint. */
-async function tell() {
-  tells += 1;
+async function reportHash() {
+  reports += 1;
   // A lost report is repeated, and the service also finds the transaction on the chain.
-  await reach(`${url}/transactions`, { tx_hash: sent?.hash, step: "pay" });
+  await reach(`${url}/transactions`, { tx_hash: sentTransaction?.hash, step: "pay" });
 }
 
 /** Polls and shows the session while the page is visible. */
 async function follow() {
-  if (asking || document.hidden || !root.isConnected) return;
-  asking = true;
+  if (isReading || document.hidden || !root.isConnected) return;
+  isReading = true;
   clearTimeout(timer);
   try {
     await read();
-    await digest();
+    await showProgress();
   } catch (error) {
     if (!(error instanceof Problem)) report(error);
     // The previous state stays visible, and the next poll may succeed.
   }
-  asking = false;
-  later();
+  isReading = false;
+  scheduleRead();
 }
 
 /** Shows the session, and schedules the next poll. */
-function later() {
+function scheduleRead() {
   show();
   timer = setTimeout(follow, isUnderWay() || !bill.payable ? BUSY_POLL_MS : IDLE_POLL_MS);
 }
 
-async function digest() {
-  if (posted() === "reverted") { // not "foreign", because some wallets pay through their own contract
+async function showProgress() {
+  if (getPostedState() === "reverted") { // not "foreign", because some wallets pay through their own contract
     forget();
     say(word("wallet_refused"), true);
   }
-  const text = progress();
-  if (text || part("status").textContent === UNREACHABLE) say(text);
-  if (sent && !posted() && tells < TELLS_MAX) await tell();
+  const text = describeProgress();
+  if (text || findPart("status").textContent === UNREACHABLE) say(text);
+  if (sentTransaction && !getPostedState() && reports < REPORTS_MAX) await reportHash();
 }
 
-part("again").addEventListener("click", () => {
+findPart("again").addEventListener("click", () => {
   forget();
-  anew = true;
+  isReportedLost = true;
   say("");
   show();
 });
@@ -294,9 +294,9 @@ addEventListener("pageshow", (event) => event.persisted && follow());
 addEventListener("online", follow);
 addEventListener("pay:onchain", follow); // the service has seen something
 addEventListener("pay:offer", show);
-const wallets = /** @type {HTMLElement & { pressed?: Provider, ready?: boolean }} */ (part("wallets"));
-const pressed = () => wallets.pressed && start(wallets.pressed);
-wallets.addEventListener("click", pressed); // after offer.js has stored the wallet
-pressed(); // for a click before this script had loaded
+const wallets = /** @type {HTMLElement & { pressed?: Provider, ready?: boolean }} */ (findPart("wallets"));
+const startPressed = () => wallets.pressed && start(wallets.pressed);
+wallets.addEventListener("click", startPressed); // after offer.js has stored the wallet
+startPressed(); // for a click before this script had loaded
 wallets.ready = true; // otherwise, offer.js shows an error
-digest().then(later); // the page contains the session
+showProgress().then(scheduleRead); // the page contains the session

@@ -8,7 +8,7 @@ import { learn, report, word } from "./checkout.js";
 /** @typedef {import("../sdk/v1").OnchainStep} Step */
 /** @typedef {import("../sdk/v1").OnchainCheck} Check */
 /** @typedef {Bill["chain"]} Chain */
-/** @typedef {ReturnType<typeof questions>} Asked */
+/** @typedef {ReturnType<typeof questions>} Queries */
 
 learn({/* texts */});
 
@@ -55,23 +55,23 @@ async function request(provider, method, params) {
 
 /**
  * Parses a number from a wallet or its node.
- * @param {any} answer
+ * @param {any} result
  */
-function number(answer) {
+function parseNumber(result) {
   try {
-    return BigInt(answer);
+    return BigInt(result);
   } catch {
-    throw new WalletError(`not a number: ${answer}`);
+    throw new WalletError(`not a number: ${result}`);
   }
 }
 
 /**
  * Waits before the next poll. The delay doubles each time, up to one second.
- * @param {number} looks
+ * @param {number} attempt
  */
-function pause(looks) {
-  const ms = Math.min(PAUSE_FIRST_MS * 2 ** (looks - 1), PAUSE_MAX_MS);
-  return new Promise((done) => setTimeout(done, ms));
+function pause(attempt) {
+  const ms = Math.min(PAUSE_FIRST_MS * 2 ** (attempt - 1), PAUSE_MAX_MS);
+  return new Promise((resolve) => setTimeout(resolve, ms));
 }
 
 /**
@@ -84,8 +84,8 @@ export function words(error) {
     report(error);
     return word("page_failed");
   }
-  const known = KEYS[/** @type {any} */ (error).code];
-  if (known) return word(known);
+  const key = KEYS[/** @type {any} */ (error).code];
+  if (key) return word(key);
   if (/insufficient funds/i.test(error.message)) return word("wallet_too_little_fee");
   if (/user (rejected|denied|cancell?ed)/i.test(error.message)) return word("wallet_declined");
   return word("wallet_could_not");
@@ -112,7 +112,7 @@ export async function onto(provider, chain) {
     await switchTo(provider, chain);
   } catch (/** @type {any} */ error) {
     if (error.code !== UNKNOWN_CHAIN) throw error;
-    await add(provider, chain);
+    await addChain(provider, chain);
   }
   // A wallet may report success without switching.
   if (!(await isOn(provider, chain))) throw wrongChain(chain);
@@ -123,7 +123,7 @@ export async function onto(provider, chain) {
  * @param {Chain} chain
  */
 export async function isOn(provider, chain) {
-  return number(await request(provider, "eth_chainId")) === BigInt(chain.network_id);
+  return parseNumber(await request(provider, "eth_chainId")) === BigInt(chain.network_id);
 }
 
 /**
@@ -143,7 +143,7 @@ async function switchTo(provider, chain) {
  * @param {Provider} provider
  * @param {Chain} chain
  */
-async function add(provider, chain) {
+async function addChain(provider, chain) {
   const urls = /** @type {string[] | undefined} */ (chain.wallet_chain.rpcUrls);
   if (!urls?.length) {
     throw new Problem(word("wallet_unknown_chain", { chain: chain.name }));
@@ -168,14 +168,14 @@ export function questions(provider, payer, bill) {
   /** @param {Check} [check] */
   const call = async ({ to, data = "" } = {}) => {
     const params = [{ to, data: data.replace("{payer}", digits) }, "latest"];
-    const answer = await request(provider, "eth_call", params);
-    if (/^0x[0-9a-f]+$/i.test(answer)) return BigInt(answer);
+    const result = await request(provider, "eth_call", params);
+    if (/^0x[0-9a-f]+$/i.test(result)) return BigInt(result);
     throw new Problem(word("wallet_other_chain", { chain: bill.chain.name }));
   };
-  const coins = async () => number(await request(provider, "eth_getBalance", [payer, "latest"]));
+  const readCoins = async () => parseNumber(await request(provider, "eth_getBalance", [payer, "latest"]));
   return {
     paid: async () => (await call(bill.checks.already_paid)) !== 0n,
-    balance: () => (bill.checks.balance.method ? coins() : call(bill.checks.balance)),
+    balance: () => (bill.checks.balance.method ? readCoins() : call(bill.checks.balance)),
     allowance: () => call(bill.checks.allowance),
   };
 }
@@ -184,32 +184,32 @@ export function questions(provider, payer, bill) {
  * Returns whether a step is due. The allowance is queried each time, because only the exact amount is approved.
  * @param {Step} step
  * @param {Bill} bill
- * @param {Asked} ask
+ * @param {Queries} queries
  */
-export async function isDue(step, bill, ask) {
+export async function isDue(step, bill, queries) {
   if (step.when === "always") return true;
-  const allowed = await ask.allowance();
-  const short = allowed < BigInt(bill.amount_smallest_unit);
-  return step.when === "allowance_nonzero_lt_amount" ? short && allowed !== 0n : short;
+  const allowance = await queries.allowance();
+  const isShort = allowance < BigInt(bill.amount_smallest_unit);
+  return step.when === "allowance_nonzero_lt_amount" ? isShort && allowance !== 0n : isShort;
 }
 
 /**
  * Waits until the chain shows the allowance. The buyer may have approved less than the amount.
  * @param {Step} step
  * @param {Bill} bill
- * @param {Asked} ask
+ * @param {Queries} queries
  */
-export async function isDone(step, bill, ask) {
-  for (let look = 1; await isDue(step, bill, ask); look += 1) {
-    if (look === ALLOWANCE_LOOKS_MAX) {
+export async function isDone(step, bill, queries) {
+  for (let attempt = 1; await isDue(step, bill, queries); attempt += 1) {
+    if (attempt === ALLOWANCE_LOOKS_MAX) {
       throw new Problem(word("wallet_allow_whole", { amount: bill.price }));
     }
-    await pause(look);
+    await pause(attempt);
   }
 }
 
 /**
- * Sends a step's transaction and returns its hash, which does not show whether it succeeds.
+ * Sends a step's transaction and returns its hash. The transaction may still fail.
  * @param {Provider} provider
  * @param {string} payer
  * @param {Step} step
@@ -224,27 +224,27 @@ export async function send(provider, payer, { to, value, data }, chain) {
 }
 
 /**
- * Waits until a transaction has taken effect, either itself or through a replacement, which has a
- * different hash and with which the wallet sped it up. Returns false after a timeout.
+ * Waits until a transaction has taken effect, either directly or through a replacement, which has a
+ * different hash and which a wallet sends to speed it up. Returns false after a timeout.
  * @param {Provider} provider
  * @param {string} payer
  * @param {string} hash
  * @param {() => Promise<boolean>} hasHappened queries the chain
  */
 export async function isEffective(provider, payer, hash, hasHappened) {
-  const until = Date.now() + PATIENCE_MS;
+  const deadline = Date.now() + PATIENCE_MS;
   let nonce;
   let absences = 0;
-  for (let look = 1; Date.now() < until; look += 1) {
-    const receipt = await answer(provider, "eth_getTransactionReceipt", [hash]);
-    if (receipt && number(receipt.status) === 0n) throw new Lost(word("wallet_refused"));
-    if (receipt || (await settled(hasHappened()))) return true;
-    nonce ??= (await answer(provider, "eth_getTransactionByHash", [hash]))?.nonce;
-    const used = nonce && (await answer(provider, "eth_getTransactionCount", [payer, "latest"]));
+  for (let attempt = 1; Date.now() < deadline; attempt += 1) {
+    const receipt = await query(provider, "eth_getTransactionReceipt", [hash]);
+    if (receipt && parseNumber(receipt.status) === 0n) throw new Lost(word("wallet_refused"));
+    if (receipt || (await settle(hasHappened()))) return true;
+    nonce ??= (await query(provider, "eth_getTransactionByHash", [hash]))?.nonce;
+    const nonceCount = nonce && (await query(provider, "eth_getTransactionCount", [payer, "latest"]));
     // A different transaction with this nonce is in a block, unless the node lags behind.
-    if (used && number(used) > number(nonce)) absences += 1;
+    if (nonceCount && parseNumber(nonceCount) > parseNumber(nonce)) absences += 1;
     if (absences > ABSENCES_MAX) throw new Lost(word("wallet_replaced"));
-    await pause(look);
+    await pause(attempt);
   }
   return false;
 }
@@ -255,19 +255,19 @@ export async function isEffective(provider, payer, hash, hasHappened) {
  * @param {string} method
  * @param {unknown[]} params
  */
-function answer(provider, method, params) {
-  return settled(request(provider, method, params));
+function query(provider, method, params) {
+  return settle(request(provider, method, params));
 }
 
 /**
  * Waits for a wallet's response. Returns null if the call fails or times out.
  * @param {Promise<any>} response
  */
-function settled(response) {
-  const late = new Promise((done) => setTimeout(done, ANSWER_MS, null));
+function settle(response) {
+  const timeout = new Promise((resolve) => setTimeout(resolve, ANSWER_MS, null));
   const result = response.catch((error) => {
     if (error instanceof WalletError || error instanceof Problem) return null;
     throw error;
   });
-  return Promise.race([result, late]);
+  return Promise.race([result, timeout]);
 }

@@ -5,6 +5,6 @@ const format = new Intl.DateTimeFormat(undefined, {
 });
 
 for (const time of document.querySelectorAll("time[datetime]")) {
-  const at = new Date(time.getAttribute("datetime") ?? "");
-  if (!Number.isNaN(at.getTime())) time.setAttribute("title", format.format(at));
+  const date = new Date(time.getAttribute("datetime") ?? "");
+  if (!Number.isNaN(date.getTime())) time.setAttribute("title", format.format(date));
 }

@@ -88,9 +88,9 @@ function show(html) {
 function replace(oldElement, newElement) {
   const focus = oldElement.contains(document.activeElement) ? document.activeElement : null;
   const number = focus ? [...oldElement.querySelectorAll("a, [tabindex]")].indexOf(focus) : -1;
-  const scrolled = oldElement.querySelector(".table")?.scrollLeft ?? 0;
+  const scrollLeft = oldElement.querySelector(".table")?.scrollLeft ?? 0;
   oldElement.replaceWith(newElement);
-  newElement.querySelector(".table")?.scrollTo({ left: scrolled, behavior: "instant" });
+  newElement.querySelector(".table")?.scrollTo({ left: scrollLeft, behavior: "instant" });
   const focusTarget = number < 0 ? null : newElement.querySelectorAll("a, [tabindex]")[number];
   if (focusTarget instanceof HTMLElement) {
     focusTarget.focus({ preventScroll: true });
@@ -172,12 +172,12 @@ function redraw() {
 }
 
 pause.addEventListener("click", () => {
-  const paused = pause.getAttribute("aria-pressed") !== "true";
-  pause.setAttribute("aria-pressed", String(paused));
+  const isPaused = pause.getAttribute("aria-pressed") !== "true";
+  pause.setAttribute("aria-pressed", String(isPaused));
   window.clearTimeout(timer);
   stream?.close();
   stream = null;
-  if (paused) {
+  if (isPaused) {
     showState("Paused");
   } else {
     connect();

@@ -1,5 +1,5 @@
 // Pays with the browser SDK: one function for each way to open the checkout.
-// The result in the browser is for display only; only the webhook changes the order.
+// The result in the browser is for display; only the webhook changes the order.
 
 const sdk = PayIntent();
 const form = document.querySelector("[data-way]");
@@ -8,13 +8,13 @@ let order = null;
 
 /** Creates a payment on our server, which sets the price; the API key stays there. */
 async function create() {
-  const answer = await fetch("/buy.json", { method: "POST", body: new FormData(form) });
-  if (!answer.ok) throw new Error((await answer.json()).message);
-  order = await answer.json();
+  const response = await fetch("/buy.json", { method: "POST", body: new FormData(form) });
+  if (!response.ok) throw new Error((await response.json()).message);
+  order = await response.json();
   return order;
 }
 
-const thanks = () => location.assign(`/orders/${order.order_id}`);
+const showOrder = () => location.assign(`/orders/${order.order_id}`);
 
 const ways = {
   async redirect() {
@@ -23,25 +23,25 @@ const ways = {
 
   async popup() {
     await sdk.openPopup({ createCheckout: create }); // call it first: windows open only in a click
-    thanks();
+    showOrder();
   },
 
   async widget() {
     const { checkoutUrl } = await create();
     const widget = sdk.widget({ checkoutUrl });
-    widget.on("result", thanks);
-    widget.on("error", tell);
+    widget.on("result", showOrder);
+    widget.on("error", showError);
     await widget.mount("#pay");
   },
 
   async deferred() {
     await deferred.submit();
-    thanks();
+    showOrder();
   },
 };
 
 /** Shows the error, and a retry button only if a retry may help. */
-function tell(error) {
+function showError(error) {
   const { message, code, retryable } = error;
   status.textContent = `${message}${code ? ` (${code})` : ""}${retryable ? " Please try again." : ""}`;
 }
@@ -51,7 +51,7 @@ async function start() {
   try {
     await ways[form.dataset.way]();
   } catch (error) {
-    tell(error);
+    showError(error);
   }
 }
 

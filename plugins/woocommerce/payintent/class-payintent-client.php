@@ -23,11 +23,11 @@ final class Payintent_Client
      */
     public function create_payment(array $payment, string $idempotency_key): ?array
     {
-        $created = $this->request('POST', '', self::CREATED, [
+        $result = $this->request('POST', '', self::CREATED, [
             'headers' => ['Content-Type' => 'application/json', 'Idempotency-Key' => $idempotency_key],
             'body' => wp_json_encode($payment),
         ]);
-        return isset($created['id'], $created['checkout_url']) ? $created : null;
+        return isset($result['id'], $result['checkout_url']) ? $result : null;
     }
 
     /**
@@ -40,20 +40,20 @@ final class Payintent_Client
         return $this->request('GET', '/' . rawurlencode($payment_id), self::OK, ['headers' => []]);
     }
 
-    private function request(string $method, string $path, int $expected, array $sent): ?array
+    private function request(string $method, string $path, int $expected_status, array $options): ?array
     {
-        $sent['headers']['Authorization'] = "Bearer {$this->api_key}";
+        $options['headers']['Authorization'] = "Bearer {$this->api_key}";
         $url = rtrim($this->base_url, '/') . "/v1/payments{$path}";
-        $answer = wp_remote_request($url, $sent + ['method' => $method, 'timeout' => self::TIMEOUT_S, 'redirection' => 0]);
-        if (is_wp_error($answer)) {
+        $response = wp_remote_request($url, $options + ['method' => $method, 'timeout' => self::TIMEOUT_S, 'redirection' => 0]);
+        if (is_wp_error($response)) {
             return null;
         }
-        $status = wp_remote_retrieve_response_code($answer);
+        $status = wp_remote_retrieve_response_code($response);
         if ($status === self::NOT_FOUND) {
             return [];
         }
-        $body = json_decode(wp_remote_retrieve_body($answer), true);
-        if ($status !== $expected || !is_array($body)) {
+        $body = json_decode(wp_remote_retrieve_body($response), true);
+        if ($status !== $expected_status || !is_array($body)) {
             $this->log_refusal($status, is_array($body) ? $body : []);
             return null;
         }
@@ -63,7 +63,7 @@ final class Payintent_Client
     /** Logs the reason for the shop's staff, such as a return URL whose origin is not registered. */
     private function log_refusal(int $status, array $body): void
     {
-        $why = is_scalar($body['message'] ?? null) ? substr((string) $body['message'], 0, 500) : '';
-        wc_get_logger()->error("The payment service responded {$status}: {$why}", ['source' => 'payintent']);
+        $reason = is_scalar($body['message'] ?? null) ? substr((string) $body['message'], 0, 500) : '';
+        wc_get_logger()->error("The payment service responded {$status}: {$reason}", ['source' => 'payintent']);
     }
 }

@@ -16,7 +16,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
     private const REVIEWED = ['AMOUNT_MISMATCH', 'TOKEN_MISMATCH', 'ONCHAIN_TIMEOUT']; // money may have arrived
     private const POLLED_ORDERS_MAX = 100;
     private const POLLED_S = 2 * 24 * 3600; // a payment ends within a day, except on a slow chain
-    /** The texts for unpaid orders on the page to which the buyer returns. */
+    /** The messages for unpaid orders on the page to which the buyer returns. */
     private const TEXTS = [
         'PENDING' => 'Your order is waiting for your payment.',
         'PROCESSING' => 'Your payment is being processed.',
@@ -24,7 +24,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
         'EXPIRED' => 'Your payment expired before it was confirmed.',
         'CANCELLED' => 'Your payment was cancelled. You have not been charged.',
     ];
-    /** ISO 4217, except for currencies with two decimals. */
+    /** The currencies in ISO 4217 that do not have two decimals. */
     private const DECIMALS = [
         'BIF' => 0, 'CLP' => 0, 'DJF' => 0, 'GNF' => 0, 'ISK' => 0, 'JPY' => 0, 'KMF' => 0, 'KRW' => 0, 'PYG' => 0,
         'RWF' => 0, 'UGX' => 0, 'UYI' => 0, 'VND' => 0, 'VUV' => 0, 'XAF' => 0, 'XOF' => 0, 'XPF' => 0,
@@ -58,7 +58,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
     /** Sends the buyer to the checkout of the order's payment. */
     public function process_payment($order_id): array
     {
-        $url = $this->locked((int) $order_id, fn (WC_Order $order): ?string => $this->next_page($order));
+        $url = $this->with_lock((int) $order_id, fn (WC_Order $order): ?string => $this->find_next_page($order));
         if ($url === null) {
             wc_add_notice('The payment could not be started. Please try again.', 'error');
             return ['result' => 'failure'];
@@ -72,7 +72,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
      */
     public function show_payment(int $order_id): void
     {
-        $payment = $this->locked($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
+        $payment = $this->with_lock($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
         if ($payment === false || ($payment && $payment['status'] === 'PAID')) {
             return; // WooCommerce shows its own thank-you message
         }
@@ -101,18 +101,18 @@ class Payintent_Gateway extends WC_Payment_Gateway
             'return' => 'ids',
         ]);
         foreach ($order_ids as $order_id) {
-            $this->locked($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
+            $this->with_lock($order_id, fn (WC_Order $order): array|false|null => $this->refresh($order));
         }
     }
 
     /** Reads the latest payment of an unpaid order, and applies it. Returns false if there is nothing to read. */
     private function refresh(WC_Order $order): array|false|null
     {
-        $known = self::payment_ids($order);
-        if (!$known || $order->is_paid()) {
+        $payment_ids = self::payment_ids($order);
+        if (!$payment_ids || $order->is_paid()) {
             return false;
         }
-        $payment = $this->client()->read_payment(end($known));
+        $payment = $this->client()->read_payment(end($payment_ids));
         if ($payment && $payment['status'] === 'PAID') {
             $this->change($order, 'payment.completed', $payment);
         }
@@ -130,13 +130,13 @@ class Payintent_Gateway extends WC_Payment_Gateway
         printf('<p class="payintent" role="status">%s%s</p>', esc_html($text), $link);
     }
 
-    /** Responds to a webhook: 401 if it is invalid, and 204 if it is valid, whatever its content. */
+    /** Responds to a webhook: 413 or 401 if it is too large or invalid, 503 if its order stays locked, otherwise 204. */
     public function receive_webhook(): void
     {
         ignore_user_abort(true); // finish processing even if the sender disconnects
         $body = (string) file_get_contents('php://input', false, null, 0, self::BODY_BYTES_MAX + 1);
         if (strlen($body) > self::BODY_BYTES_MAX) {
-            $this->answer(413);
+            $this->respond(413);
         }
         $event = Payintent_Webhook::verify(
             $body,
@@ -147,10 +147,10 @@ class Payintent_Gateway extends WC_Payment_Gateway
             time()
         );
         if ($event === null) {
-            $this->answer(401);
+            $this->respond(401);
         }
         $payment = $event['data']['payment'] ?? null;
-        $this->answer(is_array($payment) ? $this->apply((string) $event['type'], $payment) : 204);
+        $this->respond(is_array($payment) ? $this->apply((string) $event['type'], $payment) : 204);
     }
 
     /** Applies an event to its order, one event at a time for each order. Returns the response status. */
@@ -161,15 +161,15 @@ class Payintent_Gateway extends WC_Payment_Gateway
         if ($order_id === null) {
             return 204;
         }
-        $is_done = $this->locked($order_id, function (WC_Order $order) use ($type, $payment): bool {
+        $is_done = $this->with_lock($order_id, function (WC_Order $order) use ($type, $payment): bool {
             $this->change($order, $type, $payment);
             return true;
         });
-        return $is_done ? 204 : 503; // after 503, the service retries
+        return $is_done ? 204 : 503; // after a 503, the service retries
     }
 
-    /** Runs `$do` with the current order under the order's lock. Returns null if the lock is not free in time. */
-    private function locked(int $order_id, callable $do): mixed
+    /** Runs `$callback` with the current order under the order's lock. Returns null if the lock is not free in time. */
+    private function with_lock(int $order_id, callable $callback): mixed
     {
         global $wpdb;
         $lock = "payintent_{$order_id}";
@@ -179,32 +179,32 @@ class Payintent_Gateway extends WC_Payment_Gateway
         try {
             $order = wc_get_order($order_id);
             $order->read_meta_data(true); // discard the data that was read before the lock was acquired
-            return $do($order);
+            return $callback($order);
         } finally {
             $wpdb->get_var($wpdb->prepare('SELECT RELEASE_LOCK(%s)', $lock));
         }
     }
 
     /** Returns the URL of the order's open payment, or of a new payment if it has ended. Returns null on failure. */
-    private function next_page(WC_Order $order): ?string
+    private function find_next_page(WC_Order $order): ?string
     {
         if ($order->is_paid()) {
             return $this->get_return_url($order);
         }
-        $known = self::payment_ids($order);
-        $payment = $known ? $this->client()->read_payment(end($known)) : [];
+        $payment_ids = self::payment_ids($order);
+        $payment = $payment_ids ? $this->client()->read_payment(end($payment_ids)) : [];
         if ($payment === null) {
             return null; // a new payment could be a duplicate
         }
         if (!$payment || (in_array($payment['status'], self::ENDED_UNPAID, true) && !self::is_reviewed($payment))) {
-            return $this->begin_attempt($order, 1 + count($known));
+            return $this->begin_attempt($order, 1 + count($payment_ids));
         }
         if (!in_array($payment['status'], self::OPEN, true)) {
             return $this->get_return_url($order); // money has arrived or may have arrived
         }
         return self::is_price_of($payment, $order)
             ? $payment['checkout_url'] ?? null
-            : $this->begin_attempt($order, 1 + count($known));
+            : $this->begin_attempt($order, 1 + count($payment_ids));
     }
 
     /** Creates the order's next payment. A call without a response is repeated with the same key and payer. */
@@ -264,7 +264,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
     private static function is_price_of(array $payment, WC_Order $order): bool
     {
         return $payment['currency'] === $order->get_currency()
-            && self::plain((string) $payment['amount']) === self::plain(self::amount($order));
+            && self::normalize((string) $payment['amount']) === self::normalize(self::amount($order));
     }
 
     /** @return string[] the ids of the order's payments, newest last */
@@ -274,7 +274,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
     }
 
     /** Removes trailing zeros from a decimal string, because 20.00 and 20 are the same amount. */
-    private static function plain(string $amount): string
+    private static function normalize(string $amount): string
     {
         return str_contains($amount, '.') ? rtrim(rtrim($amount, '0'), '.') : $amount;
     }
@@ -293,7 +293,7 @@ class Payintent_Gateway extends WC_Payment_Gateway
         return new Payintent_Client($this->get_option('base_url'), $this->get_option('api_key'));
     }
 
-    private function answer(int $status): never
+    private function respond(int $status): never
     {
         status_header($status);
         exit;

@@ -1,5 +1,5 @@
 <?php
-/** Verifies webhooks: only signed (Standard Webhooks 1.0) and recent webhooks are valid. */
+/** Verifies webhooks: a valid webhook is signed (Standard Webhooks 1.0) and recent. */
 
 declare(strict_types=1);
 
@@ -18,12 +18,12 @@ final class Payintent_Webhook
     public static function verify(
         string $body,
         string $id,
-        string $sent,
+        string $timestamp,
         string $signatures,
         array $secrets,
         int $now_s
     ): ?array {
-        if ($id === '' || !preg_match('/\A[0-9]{1,12}\z/', $sent) || abs($now_s - (int) $sent) > self::TOLERANCE_S) {
+        if ($id === '' || !preg_match('/\A[0-9]{1,12}\z/', $timestamp) || abs($now_s - (int) $timestamp) > self::TOLERANCE_S) {
             return null;
         }
         $is_signed = false;
@@ -32,7 +32,7 @@ final class Payintent_Webhook
             if ($key === false || $key === '') {
                 continue;
             }
-            $expected = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$sent.$body", $key, true));
+            $expected = 'v1,' . base64_encode(hash_hmac('sha256', "$id.$timestamp.$body", $key, true));
             foreach (explode(' ', $signatures) as $signature) {
                 $is_signed = hash_equals($expected, $signature) || $is_signed;
             }

@@ -19,30 +19,30 @@ function folder(): string
 
 $hooks = [];
 
-function add_action(string $name, callable $do): void
+function add_action(string $name, callable $callback): void
 {
     global $hooks;
-    $hooks[$name][] = $do;
+    $hooks[$name][] = $callback;
 }
 
-function add_filter(string $name, callable $do): void
+function add_filter(string $name, callable $callback): void
 {
-    add_action($name, $do);
+    add_action($name, $callback);
 }
 
 function do_action(string $name, mixed ...$values): void
 {
     global $hooks;
-    foreach ($hooks[$name] ?? [] as $do) {
-        $do(...$values);
+    foreach ($hooks[$name] ?? [] as $callback) {
+        $callback(...$values);
     }
 }
 
 function apply_filters(string $name, mixed $value): mixed
 {
     global $hooks;
-    foreach ($hooks[$name] ?? [] as $do) {
-        $value = $do($value);
+    foreach ($hooks[$name] ?? [] as $callback) {
+        $value = $callback($value);
     }
     return $value;
 }
@@ -60,7 +60,7 @@ function wp_schedule_event(int $first, string $interval, string $hook): void
     }
 }
 
-function register_deactivation_hook(string $file, callable $do): void
+function register_deactivation_hook(string $file, callable $callback): void
 {
 }
 
@@ -104,28 +104,28 @@ function wc_add_notice(string $text, string $kind): void
 {
 }
 
-function wp_remote_request(string $url, array $sent): array|false
+function wp_remote_request(string $url, array $arguments): array|false
 {
-    $headers = array_map(fn ($name, $value) => "$name: $value", array_keys($sent['headers']), $sent['headers']);
-    $http = ['method' => $sent['method'], 'header' => $headers, 'content' => $sent['body'] ?? '', 'timeout' => $sent['timeout']];
+    $headers = array_map(fn ($name, $value) => "$name: $value", array_keys($arguments['headers']), $arguments['headers']);
+    $http = ['method' => $arguments['method'], 'header' => $headers, 'content' => $arguments['body'] ?? '', 'timeout' => $arguments['timeout']];
     $options = ['http' => $http + ['ignore_errors' => true, 'follow_location' => 0]];
     $body = @file_get_contents($url, false, stream_context_create($options));
     return $body === false ? false : ['status' => (int) explode(' ', $http_response_header[0])[1], 'body' => $body];
 }
 
-function is_wp_error(mixed $answer): bool
+function is_wp_error(mixed $response): bool
 {
-    return $answer === false;
+    return $response === false;
 }
 
-function wp_remote_retrieve_response_code(array $answer): int
+function wp_remote_retrieve_response_code(array $response): int
 {
-    return $answer['status'];
+    return $response['status'];
 }
 
-function wp_remote_retrieve_body(array $answer): string
+function wp_remote_retrieve_body(array $response): string
 {
-    return $answer['body'];
+    return $response['body'];
 }
 
 /** Reads the settings from the environment instead of the plugin's settings page. */
@@ -279,19 +279,19 @@ function wc_get_order(int|string $id): WC_Order|false
 /** Returns the ids of the orders with a metadata value, or with one of the statuses. */
 function wc_get_orders(array $query): array
 {
-    $found = array_filter(glob(folder() . '/*.json'), function (string $path) use ($query): bool {
+    $paths = array_filter(glob(folder() . '/*.json'), function (string $path) use ($query): bool {
         $order = json_decode(file_get_contents($path), true);
         return isset($query['meta_key'])
             ? in_array($query['meta_value'], $order['meta'][$query['meta_key']] ?? [], true)
             : in_array($order['status'], $query['status'], true);
     });
-    return array_map(fn (string $path): int => (int) basename($path, '.json'), array_values($found));
+    return array_map(fn (string $path): int => (int) basename($path, '.json'), array_values($paths));
 }
 
 /** MariaDB's named locks. */
 class Locks
 {
-    private array $held = [];
+    private array $handles = [];
 
     public function prepare(string $query, mixed ...$values): array
     {
@@ -302,16 +302,16 @@ class Locks
     {
         [$text, $name] = $query;
         if (str_starts_with($text, 'SELECT GET_LOCK')) {
-            $this->held[$name] = fopen(folder() . "/$name.lock", 'c');
-            return flock($this->held[$name], LOCK_EX) ? '1' : '0';
+            $this->handles[$name] = fopen(folder() . "/$name.lock", 'c');
+            return flock($this->handles[$name], LOCK_EX) ? '1' : '0';
         }
-        flock($this->held[$name], LOCK_UN);
+        flock($this->handles[$name], LOCK_UN);
         return '1';
     }
 }
 
 /** Returns the order of a cart, which WooCommerce stores in the buyer's session. */
-function order_of(string $cart): WC_Order
+function find_order(string $cart): WC_Order
 {
     $ids = fopen(folder() . '/ids.lock', 'c');
     flock($ids, LOCK_EX);
@@ -335,8 +335,8 @@ function show_order_page(WC_Order $order, string $kind): never
     if ($kind === 'received') {
         do_action('woocommerce_thankyou_payintent', $order->get_id());
     } elseif ($_SERVER['REQUEST_METHOD'] === 'POST' && !$order->is_paid()) {
-        $answer = (new Payintent_Gateway())->process_payment($order->get_id());
-        header('Location: ' . ($answer['redirect'] ?? ''), true, 303);
+        $response = (new Payintent_Gateway())->process_payment($order->get_id());
+        header('Location: ' . ($response['redirect'] ?? ''), true, 303);
     }
     exit;
 }
@@ -346,8 +346,8 @@ function serve(string $path): mixed
     if (isset($_GET['wc-api'])) {
         do_action("woocommerce_api_{$_GET['wc-api']}");
     }
-    if (preg_match('#\A/(received|order-pay)/([0-9]+)\z#', $path, $found) && ($order = wc_get_order($found[2]))) {
-        show_order_page($order, $found[1]);
+    if (preg_match('#\A/(received|order-pay)/([0-9]+)\z#', $path, $matches) && ($order = wc_get_order($matches[2]))) {
+        show_order_page($order, $matches[1]);
     }
     if ($path === '/graded/poll') {
         do_action('payintent_poll'); // as WP-Cron does
@@ -355,16 +355,16 @@ function serve(string $path): mixed
     }
     if ($path === '/graded' && $_SERVER['REQUEST_METHOD'] === 'POST') {
         $click = json_decode(file_get_contents('php://input'), true);
-        $order = order_of($click['cart_id']);
+        $order = find_order($click['cart_id']);
         if (isset($click['customer_id'])) { // the buyer has signed in, which the checkout saves in the order
             $order->set_customer_id($click['customer_id']);
             $order->save();
         }
-        $answer = (new Payintent_Gateway())->process_payment($order->get_id());
-        http_response_code($answer['result'] === 'success' ? 201 : 502);
-        return wc_get_order($order->get_id())->view() + ['checkout_url' => $answer['redirect'] ?? ''];
+        $response = (new Payintent_Gateway())->process_payment($order->get_id());
+        http_response_code($response['result'] === 'success' ? 201 : 502);
+        return wc_get_order($order->get_id())->view() + ['checkout_url' => $response['redirect'] ?? ''];
     }
-    if (preg_match('#\A/graded/([0-9]+)\z#', $path, $found) && ($order = wc_get_order($found[1]))) {
+    if (preg_match('#\A/graded/([0-9]+)\z#', $path, $matches) && ($order = wc_get_order($matches[1]))) {
         return $order->standing();
     }
     http_response_code(preg_match('#\A/graded/[0-9]+/#', $path) ? 409 : 404);
@@ -374,6 +374,6 @@ function serve(string $path): mixed
 $wpdb = new Locks();
 require __DIR__ . '/../payintent/payintent.php';
 do_action('plugins_loaded');
-$answer = $_SERVER['REQUEST_URI'] === '/healthz' ? ['status' => 'ok'] : serve(parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH));
+$response = $_SERVER['REQUEST_URI'] === '/healthz' ? ['status' => 'ok'] : serve(parse_url($_SERVER['REQUEST_URI'], PHP_URL_PATH));
 header('Content-Type: application/json');
-echo json_encode($answer);
+echo json_encode($response);

@@ -39,7 +39,7 @@ def read_webhook_secret(text: str) -> bytes:
     """Return the key of a webhook secret. Raises `ValueError` if the secret is invalid."""
     match = _SECRET.fullmatch(_strip(text, "a webhook secret"))
     if match is None or len(match[1]) % _GROUP:  # anyone could sign with an empty key
-        raise ValueError("a webhook secret must be whsec_ and base64")
+        raise ValueError("a webhook secret must be whsec_ followed by base64")
     return base64.b64decode(match[1])
 
 

@@ -35,12 +35,12 @@ type Query = Record<string, string | number | Date | readonly string[] | undefin
 
 /** Describes a GET request. */
 export function get<T>(path: string, query: object = {}, options: RequestOptions = {}): Call<T> {
-  return { method: "GET", path: path + written(query as Query), read: as<T>, signal: options.signal };
+  return { method: "GET", path: path + toQueryString(query as Query), read: cast<T>, signal: options.signal };
 }
 
 /** Describes a GET request for a page of a list. */
 export function list<T>(path: string, query: object, options: RequestOptions = {}): Call<Page<T>> {
-  return { ...get<Page<T>>(path, query, options), read: page<T> };
+  return { ...get<Page<T>>(path, query, options), read: readPage<T> };
 }
 
 /** Describes a POST request. It may be retried if it is `keyed`. */
@@ -48,15 +48,15 @@ export function post<T>(
   path: string,
   body: object | undefined,
   options: KeyedOptions = {},
-  keyed = true,
+  hasKey = true,
 ): Call<T> {
   return {
     method: "POST",
     path,
-    read: as<T>,
+    read: cast<T>,
     signal: options.signal,
     ...(body !== undefined && { body: JSON.stringify(body) }),
-    ...(keyed && { key: options.idempotencyKey ?? crypto.randomUUID() }),
+    ...(hasKey && { key: options.idempotencyKey ?? crypto.randomUUID() }),
   };
 }
 
@@ -73,22 +73,22 @@ export function checkAmount(amount: unknown): void {
   }
 }
 
-function as<T>(answer: Record<string, unknown>): T {
+function cast<T>(answer: Record<string, unknown>): T {
   return answer as T;
 }
 
-function page<T>(answer: Record<string, unknown>): Page<T> {
+function readPage<T>(answer: Record<string, unknown>): Page<T> {
   if (!Array.isArray(answer["data"])) {
     throw new UnreadableAnswerError("the response is not a list: `data` is missing");
   }
   return answer as unknown as Page<T>;
 }
 
-function written(query: Query): string {
-  const given = new URLSearchParams();
+function toQueryString(query: Query): string {
+  const parameters = new URLSearchParams();
   for (const [name, value] of Object.entries(query)) {
-    if (value !== undefined) given.set(name, value instanceof Date ? value.toISOString() : String(value));
+    if (value !== undefined) parameters.set(name, value instanceof Date ? value.toISOString() : String(value));
   }
-  const text = given.toString(); // older runtimes do not have `size`
+  const text = parameters.toString(); // older runtimes do not have `size`
   return text && `?${text}`;
 }

@@ -1,4 +1,4 @@
-/** The client: its resources, and sending requests with retries. */
+/** The client, which contains the resources and sends requests with retries. */
 
 import type { Call } from "./calls.js";
 import { readApiKey, readBaseUrl } from "./credentials.js";
@@ -52,37 +52,37 @@ export class Client {
 
   /** Sends a call, retries it if this is safe, and returns the decoded response. */
   async send<T>(call: Call<T>): Promise<T> {
-    const began = performance.now();
-    for (let tried = 1; ; tried += 1) {
-      const passed = () => performance.now() - began;
+    const startedAt = performance.now();
+    for (let attempt = 1; ; attempt += 1) {
+      const getElapsedMs = () => performance.now() - startedAt;
       const { answer, body, error } = await this.#exchange(call);
       const mayRetry = answer ? mayRetryAnswer(call, answer) : mayRetryError(call, error);
-      const after = answer && retryAfterS(answer.headers);
-      const wait = mayRetry ? waitMs(this.#retries, tried, passed(), after) : null;
+      const retryAfter = answer && retryAfterS(answer.headers);
+      const wait = mayRetry ? waitMs(this.#retries, attempt, getElapsedMs(), retryAfter) : null;
       if (wait === null) {
         if (answer) return readAnswer(call, answer, body);
-        throw noAnswer(tried, error);
+        throw noAnswer(attempt, error);
       }
       await pause(wait, call.signal);
     }
   }
 
-  /** Sends a request and reads its response. Returns failures, but throws if the caller aborted. */
+  /** Sends a request and reads its response. Returns failures, but throws if the caller has aborted the call. */
   async #exchange(call: Call<unknown>): Promise<Exchange> {
-    const limit = new AbortController();
-    const stop = () => limit.abort(call.signal?.reason);
-    const late = () => limit.abort(new DOMException("the response did not arrive in time", "TimeoutError"));
-    const timer = setTimeout(late, this.#timeoutMs + (call.waitMs ?? 0));
+    const controller = new AbortController();
+    const stop = () => controller.abort(call.signal?.reason);
+    const onTimeout = () => controller.abort(new DOMException("the response did not arrive in time", "TimeoutError"));
+    const timer = setTimeout(onTimeout, this.#timeoutMs + (call.waitMs ?? 0));
     call.signal?.addEventListener("abort", stop, { once: true });
     if (call.signal?.aborted) stop();
     try {
       const requestId = crypto.randomUUID();
-      const answer = await this.#fetch(call, requestId, limit.signal);
+      const answer = await this.#fetch(call, requestId, controller.signal);
       checkRequestId(requestId, answer);
       return { answer, body: await answer.text() };
     } catch (error) {
       if (call.signal?.aborted) throw error;
-      if (error instanceof AnswerMismatchError) limit.abort(); // its body is not read
+      if (error instanceof AnswerMismatchError) controller.abort(); // its body is not read
       return { body: "", error };
     } finally {
       clearTimeout(timer);
@@ -115,15 +115,15 @@ interface Exchange {
 }
 
 function pause(ms: number, signal: AbortSignal | undefined): Promise<void> {
-  return new Promise((done, failed) => {
-    const timer = setTimeout(ended, ms);
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(finish, ms);
     const stop = () => {
       clearTimeout(timer);
-      failed(signal?.reason as Error);
+      reject(signal?.reason as Error);
     };
-    function ended() {
+    function finish() {
       signal?.removeEventListener("abort", stop);
-      done();
+      resolve();
     }
     signal?.addEventListener("abort", stop, { once: true });
   });

@@ -7,13 +7,13 @@
 
 const SURROUNDING = " \t\r\n\v\f\u00a0\ufeff";
 const API_KEY = /^sk_[A-Za-z0-9._~+/=-]+$/;
-/** An API key in a text, but not the prefix `sk_test_`, which error messages contain. */
+/** Matches an API key in a string, but not the prefix `sk_test_`, which error messages contain. */
 const KEY_IN_TEXT = /(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+/g;
 const SECRET = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/;
 
 /** Returns an API key without surrounding white space. Throws if it is invalid. */
 export function readApiKey(text: string): string {
-  const key = stripped(text, "an API key");
+  const key = strip(text, "an API key");
   if (!key.startsWith("sk_")) throw new TypeError("an API key must begin with sk_");
   if (!API_KEY.test(key)) {
     throw new TypeError("the API key is empty after sk_, or contains an invalid character");
@@ -23,7 +23,7 @@ export function readApiKey(text: string): string {
 
 /** Returns a base URL without surrounding white space. Throws if it is invalid. */
 export function readBaseUrl(text: string): string {
-  const url = stripped(text, "a base URL");
+  const url = strip(text, "a base URL");
   if (!/^https?:\/\//i.test(url)) {
     throw new TypeError("a base URL must begin with https:// or http://");
   }
@@ -32,9 +32,9 @@ export function readBaseUrl(text: string): string {
 
 /** Returns the key of a webhook secret. Throws if the secret is invalid. */
 export function readWebhookSecret(text: string): Uint8Array<ArrayBuffer> {
-  const base64 = SECRET.exec(stripped(text, "a webhook secret"))?.[1];
+  const base64 = SECRET.exec(strip(text, "a webhook secret"))?.[1];
   const bytes = base64 === undefined ? null : decodeBase64(base64);
-  if (!bytes?.length) throw new TypeError("a webhook secret must be whsec_ and base64");
+  if (!bytes?.length) throw new TypeError("a webhook secret must be whsec_ followed by base64");
   return bytes;
 }
 
@@ -53,7 +53,7 @@ export function hideKeys(text: string): string {
   return text.replace(KEY_IN_TEXT, "sk_…");
 }
 
-function stripped(text: unknown, name: string): string {
+function strip(text: unknown, name: string): string {
   if (typeof text !== "string") throw new TypeError(`${name} must be a string, not ${typeof text}`);
   let start = 0;
   let end = text.length;

@@ -24,7 +24,7 @@ export function verifyDepositAddress(session: OnchainSession, ...chains: Pick<Ch
   const { id, deposit_address: address, pay_uuid, chain, links } = session;
   if (address === undefined) throw new TypeError(`${id} is not a deposit session`);
   const { network_id } = chain;
-  if (!chains.some((stored) => stored.network_id === network_id && stored.deposits && matches(session, stored.deposits))) {
+  if (!chains.some((storedChain) => storedChain.network_id === network_id && storedChain.deposits && matches(session, storedChain.deposits))) {
     throw new WrongDepositAddressError(
       `${address} is not a deposit address of a stored factory for ${pay_uuid} on network ${network_id}, or the ` +
         "receiver differs. Do not send money there.",
@@ -52,7 +52,7 @@ function eip681Url({ token, chain, deposit_address, remaining }: OnchainSession)
 /**
  * Returns a session's deposit address, in lower case.
  *
- * The arguments are 16, 20 and 32 bytes as hex with the prefix `0x`; otherwise, throws a `TypeError`.
+ * Throws a `TypeError` unless the arguments are 16, 20 and 32 bytes in hex with the prefix `0x`.
  */
 export function deriveDepositAddress(payUuid: string, factoryAddress: string, initCodeHash: string): string {
   const data = new Uint8Array(85);
@@ -73,7 +73,7 @@ function decode(name: string, text: string, size: number): Uint8Array {
 const RATE = 136; // bytes per block
 const MASK = (1n << 64n) - 1n;
 
-/** Hashes up to 135 bytes with Keccak-256 as Ethereum does; its padding differs from SHA3-256. */
+/** Hashes up to 135 bytes with Ethereum's Keccak-256, whose padding differs from SHA3-256. */
 function keccak256(data: Uint8Array): Uint8Array {
   const block = new Uint8Array(RATE);
   block.set(data);
@@ -99,11 +99,11 @@ function permute(state: bigint[]): void {
       state[lane]! ^= columns[(lane + 4) % 5]! ^ rotate(columns[(lane + 1) % 5]!, 1);
     }
     // rho and pi
-    let [x, y, moved] = [1, 0, state[1]!];
+    let [x, y, value] = [1, 0, state[1]!];
     for (let step = 0; step < 24; step += 1) {
       [x, y] = [y, (2 * x + 3 * y) % 5];
-      const rotated = rotate(moved, (((step + 1) * (step + 2)) / 2) % 64);
-      [moved, state[x + 5 * y]] = [state[x + 5 * y]!, rotated];
+      const rotation = rotate(value, (((step + 1) * (step + 2)) / 2) % 64);
+      [value, state[x + 5 * y]] = [state[x + 5 * y]!, rotation];
     }
     // chi
     for (let row = 0; row < 25; row += 5) {

@@ -118,7 +118,7 @@ const BY_STATUS = new Map<number, ApiErrorClass>([
 
 /** Creates the error of a response by its code, or by its status if the code is unknown. */
 export function apiError(refusal: Refusal): ApiError {
-  const other = refusal.status >= 500 ? ServiceError : ApiError;
-  const kind = BY_CODE.get(refusal.code) ?? BY_STATUS.get(refusal.status) ?? other;
-  return new kind(refusal);
+  const fallback = refusal.status >= 500 ? ServiceError : ApiError;
+  const errorClass = BY_CODE.get(refusal.code) ?? BY_STATUS.get(refusal.status) ?? fallback;
+  return new errorClass(refusal);
 }

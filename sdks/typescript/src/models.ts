@@ -244,7 +244,7 @@ export interface TestClock {
   advanced_seconds: number;
 }
 
-/** The number of objects of each kind that became due earlier. */
+/** The number of objects of each kind whose deadlines were moved. */
 export interface MovedTimes {
   payments: number;
   sessions: number;

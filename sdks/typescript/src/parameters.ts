@@ -3,7 +3,7 @@
 import type { EventType } from "./events.js";
 import type { CaseStatus, DisputeState, Metadata, PaymentStatus, RefundStatus } from "./models.js";
 
-/** A payment to create. `amount` is a decimal string in whole units, `expires_in` is in seconds. */
+/** A payment to create. `amount` is a decimal string in whole units, and `expires_in` is in seconds. */
 export interface CreatePayment {
   amount: string;
   currency: string;

@@ -27,7 +27,7 @@ class Resource {
 
 type PageOf<T> = (cursor: { cursor?: string }) => Promise<models.Page<T>>;
 
-async function* eachOf<T>(page: PageOf<T>): AsyncGenerator<T, void, undefined> {
+async function* iteratePages<T>(page: PageOf<T>): AsyncGenerator<T, void, undefined> {
   let cursor: { cursor?: string } = {};
   for (;;) {
     const { data, next_cursor } = await page(cursor);
@@ -57,12 +57,12 @@ export class Payments extends Resource {
   }
 
   /** Returns a page of the merchant's payments, newest first. */
-  list(wanted: parameters.ListPayments = {}, options?: RequestOptions): Promise<models.Page<models.Payment>> {
-    return this.send(list<models.Payment>("/v1/payments", wanted, options));
+  list(query: parameters.ListPayments = {}, options?: RequestOptions): Promise<models.Page<models.Payment>> {
+    return this.send(list<models.Payment>("/v1/payments", query, options));
   }
 
-  iterate(wanted: parameters.ListPayments = {}, options?: RequestOptions): AsyncGenerator<models.Payment> {
-    return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
+  iterate(query: parameters.ListPayments = {}, options?: RequestOptions): AsyncGenerator<models.Payment> {
+    return iteratePages((cursor) => this.list({ ...query, ...cursor }, options));
   }
 
   /** Cancels an unpaid payment. Throws `InvalidStateError` if it has already ended. */
@@ -92,33 +92,33 @@ export class Refunds extends Resource {
   /** Returns a page of a payment's refunds. */
   list(
     paymentId: string,
-    wanted: parameters.PageParameters = {},
+    query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): Promise<models.Page<models.Refund>> {
-    return this.send(list<models.Refund>(`/v1/payments/${part(paymentId)}/refunds`, wanted, options));
+    return this.send(list<models.Refund>(`/v1/payments/${part(paymentId)}/refunds`, query, options));
   }
 
   iterate(
     paymentId: string,
-    wanted: parameters.PageParameters = {},
+    query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): AsyncGenerator<models.Refund> {
-    return eachOf((cursor) => this.list(paymentId, { ...wanted, ...cursor }, options));
+    return iteratePages((cursor) => this.list(paymentId, { ...query, ...cursor }, options));
   }
 
   /** Returns a page of the refunds of all payments, most recently changed first. */
   listUpdated(
-    wanted: parameters.ListUpdatedRefunds = {},
+    query: parameters.ListUpdatedRefunds = {},
     options?: RequestOptions,
   ): Promise<models.Page<models.Refund>> {
-    return this.send(list<models.Refund>("/v1/refunds", wanted, options));
+    return this.send(list<models.Refund>("/v1/refunds", query, options));
   }
 
   iterateUpdated(
-    wanted: parameters.ListUpdatedRefunds = {},
+    query: parameters.ListUpdatedRefunds = {},
     options?: RequestOptions,
   ): AsyncGenerator<models.Refund> {
-    return eachOf((cursor) => this.listUpdated({ ...wanted, ...cursor }, options));
+    return iteratePages((cursor) => this.listUpdated({ ...query, ...cursor }, options));
   }
 }
 
@@ -137,17 +137,17 @@ export class PaymentLinks extends Resource {
 
   /** Returns a page of the merchant's payment links, newest first. */
   list(
-    wanted: parameters.PageParameters = {},
+    query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): Promise<models.Page<models.PaymentLink>> {
-    return this.send(list<models.PaymentLink>("/v1/payment-links", wanted, options));
+    return this.send(list<models.PaymentLink>("/v1/payment-links", query, options));
   }
 
   iterate(
-    wanted: parameters.PageParameters = {},
+    query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): AsyncGenerator<models.PaymentLink> {
-    return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
+    return iteratePages((cursor) => this.list({ ...query, ...cursor }, options));
   }
 
   /** Deactivates a payment link permanently. Its open payments can still be paid. */
@@ -160,21 +160,21 @@ export class PaymentLinks extends Resource {
 /** `client.events`: the event feed, for events whose webhooks were missed. */
 export class Events extends Resource {
   /** Returns the next events of the feed. */
-  list(wanted: parameters.ListEvents = {}, options?: RequestOptions): Promise<EventFeed> {
-    const call = get<EventFeed>("/v1/events", wanted, options);
-    return this.send({ ...call, waitMs: (wanted.wait ?? 0) * 1_000 });
+  list(query: parameters.ListEvents = {}, options?: RequestOptions): Promise<EventFeed> {
+    const call = get<EventFeed>("/v1/events", query, options);
+    return this.send({ ...call, waitMs: (query.wait ?? 0) * 1_000 });
   }
 
   /** Yields every event after a cursor, up to the newest. */
   async *iterate(
-    wanted: Omit<parameters.ListEvents, "wait"> = {},
+    query: Omit<parameters.ListEvents, "wait"> = {},
     options?: RequestOptions,
   ): AsyncGenerator<FeedEvent, void, undefined> {
-    for (let next = wanted; ; ) {
+    for (let next = query; ; ) {
       const { data, after, has_more } = await this.list(next, options);
       yield* data;
       if (!has_more) return;
-      next = { ...wanted, after };
+      next = { ...query, after };
     }
   }
 
@@ -187,23 +187,23 @@ export class Events extends Resource {
 
 /** `client.cases`: money that needs manual review. */
 export class Cases extends Resource {
-  list(wanted: parameters.ListCases = {}, options?: RequestOptions): Promise<models.Page<models.Case>> {
-    return this.send(list<models.Case>("/v1/cases", wanted, options));
+  list(query: parameters.ListCases = {}, options?: RequestOptions): Promise<models.Page<models.Case>> {
+    return this.send(list<models.Case>("/v1/cases", query, options));
   }
 
-  iterate(wanted: parameters.ListCases = {}, options?: RequestOptions): AsyncGenerator<models.Case> {
-    return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
+  iterate(query: parameters.ListCases = {}, options?: RequestOptions): AsyncGenerator<models.Case> {
+    return iteratePages((cursor) => this.list({ ...query, ...cursor }, options));
   }
 }
 
 /** `client.disputes`. */
 export class Disputes extends Resource {
-  list(wanted: parameters.ListDisputes = {}, options?: RequestOptions): Promise<models.Page<models.Dispute>> {
-    return this.send(list<models.Dispute>("/v1/disputes", wanted, options));
+  list(query: parameters.ListDisputes = {}, options?: RequestOptions): Promise<models.Page<models.Dispute>> {
+    return this.send(list<models.Dispute>("/v1/disputes", query, options));
   }
 
-  iterate(wanted: parameters.ListDisputes = {}, options?: RequestOptions): AsyncGenerator<models.Dispute> {
-    return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
+  iterate(query: parameters.ListDisputes = {}, options?: RequestOptions): AsyncGenerator<models.Dispute> {
+    return iteratePages((cursor) => this.list({ ...query, ...cursor }, options));
   }
 }
 
@@ -217,22 +217,22 @@ export class Statements extends Resource {
   /** Returns a statement with a page of its lines. */
   get(
     statementId: string,
-    wanted: parameters.PageParameters = {},
+    query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): Promise<models.StatementWithLines> {
     const path = `/v1/statements/${part(statementId)}`;
-    return this.send(get<models.StatementWithLines>(path, wanted, options));
+    return this.send(get<models.StatementWithLines>(path, query, options));
   }
 
   list(
-    wanted: parameters.ListStatements = {},
+    query: parameters.ListStatements = {},
     options?: RequestOptions,
   ): Promise<models.Page<models.Statement>> {
-    return this.send(list<models.Statement>("/v1/statements", wanted, options));
+    return this.send(list<models.Statement>("/v1/statements", query, options));
   }
 
-  iterate(wanted: parameters.ListStatements = {}, options?: RequestOptions): AsyncGenerator<models.Statement> {
-    return eachOf((cursor) => this.list({ ...wanted, ...cursor }, options));
+  iterate(query: parameters.ListStatements = {}, options?: RequestOptions): AsyncGenerator<models.Statement> {
+    return iteratePages((cursor) => this.list({ ...query, ...cursor }, options));
   }
 }
 
@@ -276,38 +276,38 @@ export class ClockOfTests extends Resource {
 /** `client.testPayments`: actions of buyers and banks. Requires a test key. */
 export class TestPayments extends Resource {
   /** Pays with a test card, which decides the outcome. */
-  pay(paymentId: string, wanted: parameters.PayTestPayment = {}, options?: KeyedOptions): Promise<models.Payment> {
-    return this.#act(paymentId, "pay", wanted, options);
+  pay(paymentId: string, body: parameters.PayTestPayment = {}, options?: KeyedOptions): Promise<models.Payment> {
+    return this.#act(paymentId, "pay", body, options);
   }
 
   /** Declines the buyer's card. */
   decline(
     paymentId: string,
-    wanted: parameters.DeclineTestPayment = {},
+    body: parameters.DeclineTestPayment = {},
     options?: KeyedOptions,
   ): Promise<models.Payment> {
-    return this.#act(paymentId, "decline", wanted, options);
+    return this.#act(paymentId, "decline", body, options);
   }
 
   /** Disputes the payment as the buyer's bank: `open`, then `won` or `lost`. */
   dispute(
     paymentId: string,
-    wanted: parameters.DisputeTestPayment = {},
+    body: parameters.DisputeTestPayment = {},
     options?: KeyedOptions,
   ): Promise<models.Payment> {
-    return this.#act(paymentId, "dispute", wanted, options);
+    return this.#act(paymentId, "dispute", body, options);
   }
 
   /** Sends tokens to the payment's test address: by default, the remaining amount. */
   transfer(
     paymentId: string,
-    wanted: parameters.TransferToTestPayment = {},
+    body: parameters.TransferToTestPayment = {},
     options?: KeyedOptions,
   ): Promise<models.Payment> {
-    return this.#act(paymentId, "transfer", wanted, options);
+    return this.#act(paymentId, "transfer", body, options);
   }
 
-  #act(paymentId: string, action: string, wanted: object, options?: KeyedOptions): Promise<models.Payment> {
-    return this.send(post<models.Payment>(`/v1/test/payments/${part(paymentId)}/${action}`, wanted, options));
+  #act(paymentId: string, action: string, body: object, options?: KeyedOptions): Promise<models.Payment> {
+    return this.send(post<models.Payment>(`/v1/test/payments/${part(paymentId)}/${action}`, body, options));
   }
 }

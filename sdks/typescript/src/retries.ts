@@ -7,8 +7,8 @@ import type { Refusal } from "./errors.js";
 
 const RATE_LIMITED = 429;
 const BUSY = 409; // with Retry-After: a concurrent request with this key, or for this payment, is in progress
-const AWAY = new Set([502, 503]);
-const WORD_MAX = 200;
+const UNAVAILABLE = new Set([502, 503]);
+const EXCERPT_CHARS = 200;
 /** Error codes of failed connection attempts; the request was not sent. */
 const NOT_SENT = new Set([
   "ECONNREFUSED",
@@ -17,13 +17,13 @@ const NOT_SENT = new Set([
   "EAI_AGAIN",
   "UND_ERR_CONNECT_TIMEOUT",
 ]);
-/** Codes of connection errors. Messages of other errors, such as parsers', may repeat a header. */
-const OF_CONNECTION = /^(E[A-Z_]+|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT|UND_ERR_SOCKET)$/;
+/** Codes of connection errors. Other error messages, such as those of parsers, may repeat a header. */
+const CONNECTION_CODE = /^(E[A-Z_]+|UND_ERR_(CONNECT|HEADERS|BODY)_TIMEOUT|UND_ERR_SOCKET)$/;
 
 /** Number of attempts, and delays between them. */
 export interface RetryPolicy {
   tries: number;
-  /** Doubled with each attempt, then reduced by up to 50 % of random jitter. */
+  /** Doubled with each attempt, then reduced by a random jitter of up to 50 %. */
   firstWaitMs: number;
   waitMaxMs: number;
   /** No attempt starts later than this after the first. */
@@ -40,14 +40,14 @@ export const RETRIES: RetryPolicy = {
 /** Returns the delay before the next attempt, or null if there is none. */
 export function waitMs(
   policy: RetryPolicy,
-  tried: number,
-  passedMs: number,
+  attempt: number,
+  elapsedMs: number,
   retryAfterS?: number,
 ): number | null {
-  if (tried >= policy.tries) return null;
-  const backoff = Math.min(policy.waitMaxMs, policy.firstWaitMs * 2 ** (tried - 1));
+  if (attempt >= policy.tries) return null;
+  const backoff = Math.min(policy.waitMaxMs, policy.firstWaitMs * 2 ** (attempt - 1));
   const wait = Math.max(backoff * (0.5 + Math.random() / 2), (retryAfterS ?? 0) * 1_000);
-  return passedMs + wait <= policy.totalMs ? wait : null;
+  return elapsedMs + wait <= policy.totalMs ? wait : null;
 }
 
 /** Returns whether a call may be sent again if it is unknown whether it arrived. */
@@ -59,12 +59,12 @@ function canRepeat(call: Call<unknown>): boolean {
 export function mayRetryAnswer(call: Call<unknown>, answer: Response): boolean {
   if (answer.status === RATE_LIMITED) return true; // the service did not process it
   if (answer.status === BUSY) return canRepeat(call) && answer.headers.has("retry-after");
-  return AWAY.has(answer.status) && canRepeat(call);
+  return UNAVAILABLE.has(answer.status) && canRepeat(call);
 }
 
 /** Returns whether a request without a response may be sent again. */
 export function mayRetryError(call: Call<unknown>, error: unknown): boolean {
-  return canRepeat(call) || NOT_SENT.has(codeOf(error));
+  return canRepeat(call) || NOT_SENT.has(readCode(error));
 }
 
 /** The response has the id of a different request. */
@@ -72,24 +72,24 @@ export class AnswerMismatchError extends Error {}
 
 /** Throws if the response belongs to a different request. A proxy's response may not have an id. */
 export function checkRequestId(requestId: string, answer: Response): void {
-  const echoed = answer.headers.get("x-request-id");
-  if (echoed !== null && echoed !== requestId) throw new AnswerMismatchError();
+  const responseId = answer.headers.get("x-request-id");
+  if (responseId !== null && responseId !== requestId) throw new AnswerMismatchError();
 }
 
 /** Returns the error for a failed request. Its message does not contain headers. */
-export function noAnswer(tried: number, error: unknown): NoAnswerError {
-  const code = codeOf(error);
+export function noAnswer(attempt: number, error: unknown): NoAnswerError {
+  const code = readCode(error);
   const name = String((error as { name?: unknown } | undefined)?.name);
   const isMismatch = error instanceof AnswerMismatchError;
   const reason = isMismatch ? "the response belongs to a different request" : code || name;
-  const options = OF_CONNECTION.test(code) ? { cause: error } : {};
-  return new NoAnswerError(`no response in attempt ${tried}: ${reason}`, options);
+  const options = CONNECTION_CODE.test(code) ? { cause: error } : {};
+  return new NoAnswerError(`no response in attempt ${attempt}: ${reason}`, options);
 }
 
-function codeOf(error: unknown): string {
+function readCode(error: unknown): string {
   const { cause, code } = error as { cause?: { code?: unknown }; code?: unknown };
-  const given = cause?.code ?? code;
-  return typeof given === "string" ? given : "";
+  const value = cause?.code ?? code;
+  return typeof value === "string" ? value : "";
 }
 
 /** Returns the value of Retry-After in seconds, if it is set. */
@@ -100,30 +100,30 @@ export function retryAfterS(headers: Headers): number | undefined {
 
 /** Decodes a response. Throws an `ApiError` if it is an error. */
 export function readAnswer<T>(call: Call<T>, answer: Response, body: string): T {
-  const decoded = parsed(body);
-  if (answer.ok && isObject(decoded)) return call.read(decoded);
-  const code = isObject(decoded) ? decoded["code"] : undefined;
+  const data = parseJson(body);
+  if (answer.ok && isObject(data)) return call.read(data);
+  const code = isObject(data) ? data["code"] : undefined;
   if (answer.ok || typeof code !== "string") {
-    const start = JSON.stringify(hideKeys(body).slice(0, WORD_MAX));
+    const start = JSON.stringify(hideKeys(body).slice(0, EXCERPT_CHARS));
     throw new UnreadableAnswerError(`the response (HTTP ${answer.status}) is not from the service: ${start}`);
   }
-  const message = String((decoded as Record<string, unknown>)["message"] ?? "");
-  throw apiError(refusal(answer, code, hideKeys(message)));
+  const message = String((data as Record<string, unknown>)["message"] ?? "");
+  throw apiError(toRefusal(answer, code, hideKeys(message)));
 }
 
-function refusal(answer: Response, code: string, message: string): Refusal {
+function toRefusal(answer: Response, code: string, message: string): Refusal {
   const requestId = answer.headers.get("x-request-id");
-  const after = retryAfterS(answer.headers);
+  const seconds = retryAfterS(answer.headers);
   return {
     status: answer.status,
     code,
     message,
     ...(requestId !== null && { requestId }),
-    ...(after !== undefined && { retryAfterS: after }),
+    ...(seconds !== undefined && { retryAfterS: seconds }),
   };
 }
 
-function parsed(body: string): unknown {
+function parseJson(body: string): unknown {
   try {
     return JSON.parse(body);
   } catch {

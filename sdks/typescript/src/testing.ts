@@ -11,7 +11,7 @@ import type { CreatePayment, DeclineTestPayment, DisputeTestPayment, PayTestPaym
 import { verify } from "./webhooks.js";
 
 const WAIT_S = 30;
-const TOLD_MAX = 20;
+const LISTED_MAX = 20;
 
 /** A payment, or any object with a payment's id. */
 export interface HasId {
@@ -24,16 +24,16 @@ export class TestSide {
 
   /** Default client: uses `PAYINTENT_URL` and the test key `PAYINTENT_API_KEY`. */
   constructor(client?: Client) {
-    this.client = client ?? clientOfEnvironment();
+    this.client = client ?? createClient();
   }
 
   /** Creates a payment. Default: 10.00 USD. */
-  createPayment(wanted: Partial<CreatePayment> = {}): Promise<CreatedPayment> {
+  createPayment(fields: Partial<CreatePayment> = {}): Promise<CreatedPayment> {
     return this.client.payments.create({
       amount: "10.00",
       currency: "USD",
       payer_uid: "buyer-1",
-      ...wanted,
+      ...fields,
     });
   }
 
@@ -78,14 +78,14 @@ export interface ReceiverOptions {
 export class WebhookReceiver {
   readonly #secrets: readonly string[];
   readonly #server = createServer((request, response) => {
-    read(request).then((body) => this.#take(body, request.headers)).then(
+    read(request).then((body) => this.#receive(body, request.headers)).then(
       (status) => response.writeHead(status, { "Content-Length": "0" }).end(),
       () => response.writeHead(500, { "Content-Length": "0" }).end(),
     );
   });
   readonly #received = new Map<string, ReceivedWebhook>();
   readonly #refused: string[] = [];
-  readonly #waiting = new Set<() => void>();
+  readonly #waiters = new Set<() => void>();
 
   private constructor(secrets: readonly string[]) {
     this.#secrets = secrets;
@@ -94,11 +94,11 @@ export class WebhookReceiver {
 
   /** Starts a receiver. Call `close` after the tests. */
   static async start({ secrets, port }: ReceiverOptions = {}): Promise<WebhookReceiver> {
-    const given = secrets ?? setting("PAYINTENT_WEBHOOK_SECRET").split(/\s+/);
-    const receiver = new WebhookReceiver(typeof given === "string" ? [given] : given);
-    const chosen = port ?? Number(process.env["PAYINTENT_WEBHOOK_PORT"] ?? 0);
-    await new Promise<void>((done, failed) => {
-      receiver.#server.once("error", failed).listen(chosen, "127.0.0.1", done);
+    const value = secrets ?? setting("PAYINTENT_WEBHOOK_SECRET").split(/\s+/);
+    const receiver = new WebhookReceiver(typeof value === "string" ? [value] : value);
+    const listenPort = port ?? Number(process.env["PAYINTENT_WEBHOOK_PORT"] ?? 0);
+    await new Promise<void>((resolve, reject) => {
+      receiver.#server.once("error", reject).listen(listenPort, "127.0.0.1", resolve);
     });
     return receiver;
   }
@@ -120,7 +120,7 @@ export class WebhookReceiver {
 
   /**
    * Returns the first event of a type for a payment, and waits until it arrives. Throws after
-   * `timeoutS` seconds, with a list of the received events.
+   * `timeoutS` seconds; the error lists the received events.
    */
   async wait<T extends EventType>(
     type: T,
@@ -128,36 +128,36 @@ export class WebhookReceiver {
     timeoutS = WAIT_S,
   ): Promise<Extract<Event, { type: T }>> {
     const find = () => this.received.find(({ event }) => event.type === type && isOf(event, payment));
-    const found = find() ?? (await this.#next(find, timeoutS));
-    if (!found) throw new Error(this.#explain(type, payment, timeoutS));
-    return found.event as Extract<Event, { type: T }>;
+    const webhook = find() ?? (await this.#waitFor(find, timeoutS));
+    if (!webhook) throw new Error(this.#explain(type, payment, timeoutS));
+    return webhook.event as Extract<Event, { type: T }>;
   }
 
   /** Stops the server. */
   async close(): Promise<void> {
-    await new Promise<void>((done) => {
-      this.#server.close(done);
+    await new Promise<void>((resolve) => {
+      this.#server.close(resolve);
       this.#server.closeAllConnections();
     });
   }
 
-  #next<T>(find: () => T | undefined, timeoutS: number): Promise<T | undefined> {
-    return new Promise((done) => {
-      const end = (found?: T) => {
+  #waitFor<T>(find: () => T | undefined, timeoutS: number): Promise<T | undefined> {
+    return new Promise((resolve) => {
+      const end = (result?: T) => {
         clearTimeout(timer);
-        this.#waiting.delete(look);
-        done(found);
+        this.#waiters.delete(check);
+        resolve(result);
       };
-      const look = () => {
-        const found = find();
-        if (found !== undefined) end(found);
+      const check = () => {
+        const result = find();
+        if (result !== undefined) end(result);
       };
       const timer = setTimeout(end, timeoutS * 1_000);
-      this.#waiting.add(look);
+      this.#waiters.add(check);
     });
   }
 
-  async #take(body: Uint8Array, headers: NodeHeaders): Promise<number> {
+  async #receive(body: Uint8Array, headers: NodeHeaders): Promise<number> {
     let event: VerifiedEvent;
     try {
       event = await verify(body, headers, this.#secrets);
@@ -168,21 +168,21 @@ export class WebhookReceiver {
     }
     const { id } = event;
     if (!this.#received.has(id)) this.#received.set(id, { id, event });
-    for (const look of [...this.#waiting]) look();
+    for (const check of [...this.#waiters]) check();
     return 204;
   }
 
   #explain(type: EventType, payment: HasId | undefined, timeoutS: number): string {
-    const came = this.received.map(({ event }) => `${event.type} for ${paymentId(event)}`);
+    const events = this.received.map(({ event }) => `${event.type} for ${paymentId(event)}`);
     return (
       `no ${type}${payment ? ` for ${payment.id}` : ""} within ${timeoutS} s at ${this.url}; ` +
-      `received: ${JSON.stringify(came.slice(-TOLD_MAX))}; ` +
-      `rejected: ${JSON.stringify(this.#refused.slice(-TOLD_MAX))}`
+      `received: ${JSON.stringify(events.slice(-LISTED_MAX))}; ` +
+      `rejected: ${JSON.stringify(this.#refused.slice(-LISTED_MAX))}`
     );
   }
 }
 
-function clientOfEnvironment(): Client {
+function createClient(): Client {
   const apiKey = setting("PAYINTENT_API_KEY", "PAYINTENT_KEY");
   if (!apiKey.startsWith("sk_test_")) {
     throw new Error("PAYINTENT_API_KEY is not a test key (sk_test_…); tests may use only test keys");
@@ -190,7 +190,7 @@ function clientOfEnvironment(): Client {
   return new Client({ apiKey, baseUrl: setting("PAYINTENT_URL", "PAYINTENT_API_BASE_URL") });
 }
 
-/** Reads a variable, also under the name that earlier releases used. */
+/** Reads an environment variable, under its current name or the name in earlier releases. */
 function setting(name: string, olderName = name): string {
   const value = process.env[name]?.trim() || process.env[olderName]?.trim();
   if (!value) throw new Error(`set ${name}`);
@@ -214,10 +214,10 @@ async function read(chunks: AsyncIterable<Uint8Array>): Promise<Uint8Array> {
     parts.push(chunk);
   }
   const body = new Uint8Array(length);
-  let at = 0;
+  let offset = 0;
   for (const part of parts) {
-    body.set(part, at);
-    at += part.length;
+    body.set(part, offset);
+    offset += part.length;
   }
   return body;
 }

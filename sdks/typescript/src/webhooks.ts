@@ -1,4 +1,4 @@
-/** Verify webhooks: only signed (Standard Webhooks 1.0) and recent webhooks are valid. */
+/** Verifies webhooks: a valid webhook is signed (Standard Webhooks 1.0) and recent. */
 
 import { decodeBase64, readWebhookSecret } from "./credentials.js";
 import {
@@ -39,31 +39,31 @@ export async function verify(
   { toleranceS = TOLERANCE_S, nowS = Date.now() / 1_000 }: VerifyOptions = {},
 ): Promise<VerifiedEvent> {
   const keys = (typeof secrets === "string" ? [secrets] : secrets).map(readWebhookSecret);
-  const content = asBytes(body);
-  const id = header(headers, "webhook-id");
-  const sent = header(headers, "webhook-timestamp");
-  const signatures = header(headers, "webhook-signature");
-  if (!/^[0-9]{1,12}$/.test(sent)) {
+  const content = toBytes(body);
+  const id = readHeader(headers, "webhook-id");
+  const timestamp = readHeader(headers, "webhook-timestamp");
+  const signatures = readHeader(headers, "webhook-signature");
+  if (!/^[0-9]{1,12}$/.test(timestamp)) {
     throw new WebhookHeaderError("webhook-timestamp is not a number of seconds");
   }
-  const signed = joined(new TextEncoder().encode(`${id}.${sent}.`), content);
-  if (!(await isSigned(signed, signatures, keys))) {
+  const signedContent = concatenate(new TextEncoder().encode(`${id}.${timestamp}.`), content);
+  if (!(await isSigned(signedContent, signatures, keys))) {
     throw new WebhookSignatureError("no signature matches any of the secrets");
   }
-  if (Math.abs(nowS - Number(sent)) > toleranceS) {
+  if (Math.abs(nowS - Number(timestamp)) > toleranceS) {
     throw new WebhookTimeError("webhook-timestamp differs too much from the current time");
   }
-  return { ...eventOf(content), id };
+  return { ...parseEvent(content), id };
 }
 
-function asBytes(body: unknown): Uint8Array<ArrayBuffer> {
+function toBytes(body: unknown): Uint8Array<ArrayBuffer> {
   if (typeof body === "string") return new TextEncoder().encode(body);
   if (body instanceof Uint8Array) return new Uint8Array(body);
   if (body instanceof ArrayBuffer) return new Uint8Array(body);
   throw new TypeError("the body must be the raw bytes of the request");
 }
 
-function header(headers: WebhookHeaders, name: string): string {
+function readHeader(headers: WebhookHeaders, name: string): string {
   const value = headers instanceof Headers ? headers.get(name) : plainHeader(headers, name);
   if (!value) throw new WebhookHeaderError(`${name} is missing`);
   return value;
@@ -74,35 +74,35 @@ function plainHeader(headers: Record<string, string | string[] | undefined>, nam
   return Array.isArray(value) ? value.join(", ") : value;
 }
 
-function joined(start: Uint8Array, end: Uint8Array): Uint8Array<ArrayBuffer> {
-  const whole = new Uint8Array(start.length + end.length);
-  whole.set(start);
-  whole.set(end, start.length);
-  return whole;
+function concatenate(start: Uint8Array, end: Uint8Array): Uint8Array<ArrayBuffer> {
+  const bytes = new Uint8Array(start.length + end.length);
+  bytes.set(start);
+  bytes.set(end, start.length);
+  return bytes;
 }
 
 async function isSigned(
-  signed: Uint8Array<ArrayBuffer>,
+  content: Uint8Array<ArrayBuffer>,
   signatures: string,
   keys: readonly Uint8Array<ArrayBuffer>[],
 ): Promise<boolean> {
-  const offered = signatures
+  const candidates = signatures
     .split(" ")
-    .filter((one) => one.startsWith("v1,"))
-    .map((one) => decodeBase64(one.slice("v1,".length)));
-  let found = false;
+    .filter((item) => item.startsWith("v1,"))
+    .map((item) => decodeBase64(item.slice("v1,".length)));
+  let isValid = false;
   for (const bytes of keys) {
     const key = await crypto.subtle.importKey("raw", bytes, HMAC, false, ["verify"]);
-    for (const signature of offered) {
+    for (const signature of candidates) {
       // Compare every pair in constant time, so that the duration does not reveal the matching
       // pair.
-      if (signature && (await crypto.subtle.verify("HMAC", key, signature, signed))) found = true;
+      if (signature && (await crypto.subtle.verify("HMAC", key, signature, content))) isValid = true;
     }
   }
-  return found;
+  return isValid;
 }
 
-function eventOf(body: Uint8Array): Event {
+function parseEvent(body: Uint8Array): Event {
   let event: unknown;
   try {
     event = JSON.parse(new TextDecoder("utf-8", { fatal: true }).decode(body));

@@ -5,9 +5,9 @@ import { settle } from "../../lib/payments";
 
 const BODY_BYTES_MAX = 64 * 1024;
 
-/** Verifies the signature, and applies the event, even if it arrives late or twice. */
+/** Verifies the signature, and applies the event once, even if it arrives late or twice. */
 export async function POST(request: Request) {
-  const body = await bounded(request);
+  const body = await readBody(request);
   if (body === null) return new Response(null, { status: 413 });
   const secrets = required("PAYINTENT_WEBHOOK_SECRET").split(" "); // two during a rotation
   try {
@@ -22,7 +22,7 @@ export async function POST(request: Request) {
 }
 
 /** Returns the raw body, or null if it is too large. */
-async function bounded(request: Request): Promise<Uint8Array | null> {
+async function readBody(request: Request): Promise<Uint8Array | null> {
   const parts: Uint8Array[] = [];
   let size = 0;
   for await (const part of request.body ?? []) {

@@ -40,7 +40,7 @@
   }
 
   /** @param {string} text @param {string} term */
-  function snippet(text, term) {
+  function makeSnippet(text, term) {
     const position = Math.max(text.toLowerCase().indexOf(term), 0);
     const start = Math.max(position - SNIPPET_CHARS / 4, 0);
     const end = start + SNIPPET_CHARS;
@@ -56,7 +56,7 @@
     const page = document.createElement("small");
     page.textContent = section.page;
     const text = document.createElement("span");
-    text.textContent = snippet(section.text, term);
+    text.textContent = makeSnippet(section.text, term);
     link.append(title, page, text);
     return link;
   }
@@ -77,7 +77,7 @@
       list.textContent = matches.length ? "" : "No results.";
       list.append(...matches.map(({ section }) => makeItem(section, terms[0] || "")));
     } catch {
-      list.textContent = "The search is unavailable. Reload the page and try again.";
+      list.textContent = "Search is unavailable. Reload the page and try again.";
     }
   }
 

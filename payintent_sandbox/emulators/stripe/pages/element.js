@@ -5,7 +5,7 @@
   const MESSAGE = "The sandbox’s Stripe emulator is unreachable.";
   const UNREACHABLE = { type: "api_connection_error", message: MESSAGE };
 
-  /** Mounts a frame from ORIGIN. Only the frame sees the card; a message channel connects both. */
+  /** Mounts a frame from ORIGIN. Only the frame sees the card; a message channel connects the two. */
   class PaymentElement {
     constructor(key, { clientSecret, locale, appearance }) {
       const { port1, port2 } = new MessageChannel();
@@ -24,9 +24,9 @@
       port1.onmessage = ({ data }) => this.hear(data);
     }
 
-    mount(where) {
-      const place = typeof where === "string" ? document.querySelector(where) : where;
-      place.replaceChildren(this.frame);
+    mount(target) {
+      const container = typeof target === "string" ? document.querySelector(target) : target;
+      container.replaceChildren(this.frame);
       return this;
     }
 
@@ -42,19 +42,19 @@
     }
 
     confirm() {
-      return new Promise((done) => {
-        this.pending = done;
+      return new Promise((resolve) => {
+        this.pending = resolve;
         this.port.postMessage({ kind: "confirm" });
       });
     }
   }
 
-  async function look(key, clientSecret) {
+  async function retrieveIntent(key, clientSecret) {
     const query = new URLSearchParams({ key, client_secret: clientSecret });
     try {
-      const answer = await fetch(`${ORIGIN}/element/intent?${query}`);
-      const said = await answer.json();
-      return said.error ? { error: said.error } : { paymentIntent: said };
+      const response = await fetch(`${ORIGIN}/element/intent?${query}`);
+      const data = await response.json();
+      return data.error ? { error: data.error } : { paymentIntent: data };
     } catch {
       return { error: UNREACHABLE };
     }
@@ -75,6 +75,6 @@
       }
       return result;
     },
-    retrievePaymentIntent: (clientSecret) => look(key, clientSecret),
+    retrievePaymentIntent: (clientSecret) => retrieveIntent(key, clientSecret),
   });
 })();

@@ -6,41 +6,41 @@ const challenge = document.querySelector("#challenge");
 
 async function ask(path, body) {
   try {
-    const answer = await fetch(`/element/${path}`, {
+    const response = await fetch(`/element/${path}`, {
       method: "POST",
       headers: { "Content-Type": "application/json" },
       body: JSON.stringify(body),
     });
-    const said = await answer.json();
-    return said.error ? { error: said.error } : { paymentIntent: said };
+    const data = await response.json();
+    return data.error ? { error: data.error } : { paymentIntent: data };
   } catch {
     return { error: { type: "api_connection_error", message: MESSAGE } };
   }
 }
 
 /** Resolves with the value of the button that the buyer presses. */
-function answered() {
+function waitForChoice() {
   form.hidden = true;
   challenge.hidden = false;
-  return new Promise((done) => {
+  return new Promise((resolve) => {
     challenge.onclick = ({ target }) => {
       if (!target.value) return;
       [form.hidden, challenge.hidden] = [false, true];
-      done(target.value);
+      resolve(target.value);
     };
   });
 }
 
-async function confirm(whose) {
+async function confirm(credentials) {
   const number = form.querySelector("input").value.replace(/[\s-]/g, "");
-  const result = await ask("confirm", { ...whose, number });
+  const result = await ask("confirm", { ...credentials, number });
   if (result.paymentIntent?.status !== "requires_action") return result;
-  const answer = await answered();
-  if (answer === "leave") return ask("leave", whose);
-  return ask("authenticate", { ...whose, success: answer });
+  const choice = await waitForChoice();
+  if (choice === "leave") return ask("leave", credentials);
+  return ask("authenticate", { ...credentials, success: choice });
 }
 
-async function list() {
+async function listCards() {
   const { data } = await (await fetch("/element/cards")).json();
   const items = data.map(({ number, label }) => {
     const item = document.createElement("li");
@@ -52,11 +52,11 @@ async function list() {
 
 addEventListener("message", async ({ data, ports: [port] }) => {
   if (!port) return; // not from the element
-  const whose = { key: data.key, client_secret: data.clientSecret };
-  port.onmessage = async () => port.postMessage({ kind: "result", result: await confirm(whose) });
-  const tell = () => port.postMessage({ kind: "height", height: document.body.scrollHeight + 4 });
-  await list();
-  new ResizeObserver(tell).observe(document.body);
+  const credentials = { key: data.key, client_secret: data.clientSecret };
+  port.onmessage = async () => port.postMessage({ kind: "result", result: await confirm(credentials) });
+  const sendHeight = () => port.postMessage({ kind: "height", height: document.body.scrollHeight + 4 });
+  await listCards();
+  new ResizeObserver(sendHeight).observe(document.body);
   port.postMessage({ kind: "ready" });
 });
 form.addEventListener("submit", (event) => event.preventDefault());

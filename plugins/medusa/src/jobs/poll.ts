@@ -47,9 +47,9 @@ export const config = { name: "payintent-poll", schedule: "*/5 * * * *" };
 function openClients(container: MedusaContainer): Map<string, Client> {
   const { modules } = container.resolve(ContainerRegistrationKeys.CONFIG_MODULE);
   const payment = modules?.[Modules.PAYMENT] as { options?: { providers?: Provider[] } } | undefined;
-  const ours = (payment?.options?.providers ?? []).filter((provider) => provider.resolve === PROVIDER);
+  const payintentProviders = (payment?.options?.providers ?? []).filter((provider) => provider.resolve === PROVIDER);
   return new Map(
-    ours.map(({ id, options }) => {
+    payintentProviders.map(({ id, options }) => {
       const { apiKey, baseUrl } = options as PayintentOptions;
       return [`pp_payintent${id ? `_${id}` : ""}`, new Client({ apiKey, baseUrl })];
     }),

@@ -1,6 +1,6 @@
 /**
- * The grader's events are simulated, but the plugin reads each payment from the service. This middleware therefore pays
- * the payment with a test card before the plugin receives the webhook.
+ * The grader's events are simulated, but the plugin reads each payment from the service. This middleware therefore
+ * completes the payment with a test card before the plugin receives the webhook.
  */
 
 import { defineMiddlewares } from "@medusajs/framework/http";
@@ -11,13 +11,13 @@ import { required } from "../lib/settings";
 
 const client = new Client({ apiKey: required("PAYINTENT_API_KEY"), baseUrl: required("PAYINTENT_URL") });
 
-interface Told {
+interface WebhookBody {
   type?: string;
   data?: { payment?: { id?: string } };
 }
 
-async function makeTrue(request: MedusaRequest, _: MedusaResponse, next: MedusaNextFunction): Promise<void> {
-  const { type, data } = request.body as Told;
+async function payBeforeEvent(request: MedusaRequest, _: MedusaResponse, next: MedusaNextFunction): Promise<void> {
+  const { type, data } = request.body as WebhookBody;
   const id = data?.payment?.id;
   if (type === "payment.completed" && id) {
     try {
@@ -30,5 +30,5 @@ async function makeTrue(request: MedusaRequest, _: MedusaResponse, next: MedusaN
 }
 
 export default defineMiddlewares({
-  routes: [{ matcher: "/hooks/payintent/:id", methods: ["POST"], middlewares: [makeTrue] }],
+  routes: [{ matcher: "/hooks/payintent/:id", methods: ["POST"], middlewares: [payBeforeEvent] }],
 });

@@ -19,8 +19,8 @@ const CURRENCY = "thb";
 const LOCK = { timeout: 30 };
 /** The cart for each page of the storefront. In a real shop, the buyer's browser stores the cart's id. */
 const carts = new Map<string, string>();
-/** The number of times that Medusa placed the order of a cart, which is when goods are delivered. */
-const placed = new Map<string, number>();
+/** The number of times that Medusa has placed the order of each cart, and the goods were delivered. */
+const placements = new Map<string, number>();
 
 /** The fields of a cart that this shop reads. */
 interface Cart {
@@ -102,9 +102,9 @@ export async function refund(container: MedusaContainer, cartId: string, amount:
 /** Returns the status of an order. */
 export async function standing(container: MedusaContainer, cartId: string) {
   const { payment_collection: collection } = await readCart(container, cartId);
-  const given = (collection?.payments ?? []).flatMap((payment) => payment.refunds ?? []);
-  const refunded = MathBN.add(0, ...given.map((each) => each.raw_amount));
-  const handedOut = placed.get(cartId) ?? 0;
+  const refunds = (collection?.payments ?? []).flatMap((payment) => payment.refunds ?? []);
+  const refunded = MathBN.add(0, ...refunds.map((refundEntry) => refundEntry.raw_amount));
+  const handedOut = placements.get(cartId) ?? 0;
   return { status: handedOut ? "paid" : "waiting", handed_out: handedOut, refunded: refunded.toFixed() };
 }
 
@@ -116,7 +116,7 @@ export async function handOut(container: MedusaContainer, orderId: string): Prom
     filters: { order_id: orderId },
   });
   const cartId = required(data[0]).cart_id as string;
-  placed.set(cartId, (placed.get(cartId) ?? 0) + 1);
+  placements.set(cartId, (placements.get(cartId) ?? 0) + 1);
 }
 
 async function createCart(container: MedusaContainer): Promise<string> {
@@ -132,8 +132,8 @@ function item(title: string, price: number) {
 
 async function region(container: MedusaContainer): Promise<string> {
   return container.resolve(Modules.LOCKING).execute("region", async () => {
-    const [found] = await container.resolve(Modules.REGION).listRegions({ currency_code: CURRENCY });
-    if (found) return found.id;
+    const [existingRegion] = await container.resolve(Modules.REGION).listRegions({ currency_code: CURRENCY });
+    if (existingRegion) return existingRegion.id;
     const regions = [{ name: "Thailand", currency_code: CURRENCY, countries: ["th"], payment_providers: [PROVIDER] }];
     const { result } = await createRegionsWorkflow(container).run({ input: { regions } });
     return required(result[0]).id;

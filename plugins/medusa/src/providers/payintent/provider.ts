@@ -104,18 +104,18 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     return { data: { ...session, refunded: total(session.refunded, price.amount) } };
   }
 
-  /** Returns the action for a webhook, based on the current payment at the service. Throws `WebhookError`. */
+  /** Returns the action for a webhook, based on the current payment at the service. Throws `WebhookError` if the webhook is invalid. */
   async getWebhookActionAndData(
     webhook: types.ProviderWebhookPayload["payload"],
   ): Promise<types.WebhookActionResult> {
     const headers = webhook.headers as Record<string, string | string[] | undefined>;
     const event = await webhooks.verify(webhook.rawData, headers, this.#secrets);
     if (!/^payment\.(completed|failed|expired|cancelled)$/.test(event.type)) return { action: "not_supported" };
-    const told = event.data.payment;
-    const payment = await this.#client.payments.get(told.id);
+    const eventPayment = event.data.payment;
+    const payment = await this.#client.payments.get(eventPayment.id);
     const sessionId = payment.metadata["session_id"];
     if (typeof sessionId !== "string") return { action: "not_supported" }; // the payment was not created by this plugin
-    if (!isSame(told, payment)) {
+    if (!isSame(eventPayment, payment)) {
       this.#logger.error(`payintent: the amount in a webhook differs from the amount of ${payment.id}`);
       return { action: "not_supported" };
     }
@@ -127,7 +127,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
     price: Price,
     pages: Pages,
     context: types.PaymentProviderContext | undefined,
-    replaced = "",
+    previousId = "",
   ): Promise<types.InitiatePaymentOutput> {
     const customer = context?.customer?.id;
     const payer = customer ? `customer-${customer}` : `guest-${sessionId}`;
@@ -138,8 +138,8 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
         payer_uid: payer,
         metadata: { session_id: sessionId },
       },
-      // `replaced` distinguishes the attempts of a session. The payer is included because a guest can sign in.
-      { idempotencyKey: keyOf(sessionId, price.amount, price.currency, replaced, payer) },
+      // `previousId` distinguishes the attempts of a session. The payer is included because a guest can sign in.
+      { idempotencyKey: keyOf(sessionId, price.amount, price.currency, previousId, payer) },
     );
     return { id: payment.id, status: "pending", data: sessionOf(payment, sessionId, price, pages) };
   }

@@ -1,4 +1,4 @@
-/** The data that Medusa stores for a payment, first in its session and later in its own payment. */
+/** The data that Medusa stores for a payment, first in the payment session and later in Medusa's own payment. */
 
 import { MedusaError } from "@medusajs/framework/utils";
 import type { CreatedPayment } from "payintent-sdk";

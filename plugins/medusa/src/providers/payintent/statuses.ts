@@ -3,7 +3,7 @@
 import type { PaymentActions, PaymentSessionStatus } from "@medusajs/framework/types";
 import type { PaymentStatus } from "payintent-sdk";
 
-/** For a session. With an unknown status, a cart does not become an order. */
+/** For a session. A cart does not become an order if the status is unknown. */
 const SESSION = new Map<PaymentStatus, PaymentSessionStatus>([
   ["PENDING", "pending"],
   ["PROCESSING", "pending"],

@@ -1,6 +1,6 @@
 /**
  * The page of the storefront to which the buyer returns. It completes the cart in Medusa, which reads the payment from
- * the service, and ignores its own query string.
+ * the service, and ignores the query string.
  */
 
 import type { MedusaRequest, MedusaResponse } from "@medusajs/framework/http";
