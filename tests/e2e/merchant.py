@@ -159,7 +159,7 @@ class Merchant:
             return answer.headers["Location"]
 
     async def return_to_checkout(self, payment: dict[str, Any]) -> None:
-        """Open the return page, like a redirected buyer."""
+        """Open the return page, as a redirected buyer does."""
         url = f"{self.sandbox.dev_json['checkout_base']}/{payment['checkout_id']}/return"
         async with self.http.get(url, allow_redirects=False) as answer:
             assert answer.status == 303

@@ -203,7 +203,7 @@ async def test_rotation_does_not_block_traffic_and_the_old_key_can_be_removed(
     paid: list[str] = []
 
     async def pay() -> None:
-        """Select a method and receive the callback, which both read the encrypted credentials."""
+        """Select a method and receive the callback; both read the encrypted credentials."""
         created = await api.create()
         assert (await select(api, created)).status == 200
         session_id = (await payment_of(api, created)).session_id

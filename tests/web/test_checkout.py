@@ -1,4 +1,4 @@
-"""Test the hosted page from the method selection to the result, with interruptions."""
+"""Test the hosted page from the method selection to the result, including interruptions."""
 
 from collections.abc import AsyncIterator, Iterator
 from decimal import Decimal
