@@ -197,7 +197,7 @@ class SandboxInstallation:
 async def prepare_installation(
     var_dir: Path, ports: Ports, database_url: str, dev_chains: DevChains
 ) -> SandboxInstallation:
-    """Migrate the database, and add missing objects. A second start adds nothing."""
+    """Migrate the database, and add missing objects. Later starts add only new sign-in links."""
     stored = _StoredSecrets(var_dir / "sandbox.json")
     installation = SandboxInstallation(
         ports=ports,

@@ -40,13 +40,13 @@ _Email = Annotated[str, argument("The member's email address.")]
 
 @dataclass(frozen=True, slots=True)
 class InvitedMember:
-    """An invited member. If the link is not mailed, it is shown only in this result."""
+    """An invited member. If the link is not emailed, it is shown only in this result."""
 
     merchant_id: int
     email: str
     role: MemberRole
     expires_at: datetime
-    link: str | None  # None if the link was mailed
+    link: str | None  # None if the link was emailed
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,7 +59,7 @@ class RemovedMember:
 class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
     """Invite a person to the merchant portal with a sign-in link.
 
-    If a mail server is configured, the link is mailed. Otherwise, it is printed once. The link
+    If a mail server is configured, the link is emailed. Otherwise, it is printed once. The link
     works only once and expires after 72 hours. Inviting a member again replaces the previous link.
     """
 
@@ -81,7 +81,7 @@ class InviteMember(ChangeOperation[InvitedMember], frozen=True, kw_only=True):
                 f"{quote_input(self.email)} may sign in for merchant {merchant.id} "
                 f"({quote_input(merchant.name)}) as {self.role}"
             ),
-            "the link is mailed to this address"
+            "the link is emailed to this address"
             if context.settings.sends_mail
             else "the link is shown to the approver, who must pass it on",
         ]
@@ -166,7 +166,7 @@ def digest_link(context: OperationContext, token: str) -> bytes:
 async def _deliver_link(
     context: OperationContext, tx: Tx, member: MemberRecord, token: str, expires_at: datetime
 ) -> InvitedMember:
-    """Mail the sign-in link, or return it if no mail server is configured."""
+    """Email the sign-in link, or return it if no mail server is configured."""
     link: str | None = f"{context.settings.portal_address}/link/{token}"
     if context.settings.sends_mail:
         merchant = await require_merchant(tx, member.merchant_id)

@@ -45,7 +45,7 @@ async def send_mails(api: Api) -> None:
 async def invited_member(
     api: Api, server: SmtpServer, role: MemberRole = MemberRole.FINANCE
 ) -> Person:
-    """Return a member who signed in with a mailed invitation."""
+    """Return a member who signed in with an emailed invitation."""
     invitation = InviteMember(
         merchant_id=api.world.merchant_id, email=f"{role}@shop.test", role=role
     )

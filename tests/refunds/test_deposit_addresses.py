@@ -1,4 +1,4 @@
-"""The buyer opens a link, which can be mailed, to enter the address for a deposit's refund."""
+"""The buyer opens a link, which can be emailed, to enter the address for a deposit's refund."""
 
 import re
 from collections.abc import AsyncIterator, Iterator
