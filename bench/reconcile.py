@@ -116,7 +116,7 @@ def list_goals(figures: Found) -> list[Goal]:
     """List this run's goals and results."""
     per_s = figures.lines / figures.took_s
     return [
-        Goal("compared lines of a gateway's list", per_s, LINES / WITHIN_S, "/s"),
+        Goal("lines of a gateway's list compared", per_s, LINES / WITHIN_S, "/s"),
         Goal("maximum memory of the process", figures.peak_mb, MEMORY_MB, " MB", is_ceiling=True),
     ]
 

@@ -209,10 +209,10 @@ def main() -> None:
                 total += played.took_s
         except StrangerError as error:
             console.print(table)
-            sys.exit(f"stranger: {error}")
+            sys.exit(f"newcomer: {error}")
     table.add_row("all", "", f"{total:.1f}")
     console.print(table)
-    print("stranger: all commands worked as described on the page")
+    print("newcomer: all commands worked as described on the page")
 
 
 if __name__ == "__main__":

@@ -106,7 +106,7 @@ def test_a_backtracking_expression_is_detected(pattern: str) -> None:
 
 @pytest.mark.parametrize("pattern", [r"a+b", r"\s*x", r"a.*b", r'"(?:[^"\\]|\\.)*"'])
 def test_an_expression_that_restarts_at_every_character_is_detected(pattern: str) -> None:
-    """The last expression blocked the service on an unterminated string."""
+    """The last expression once blocked the service on an unterminated string."""
     assert ways_to_backtrack(pattern, search=True)
     assert not ways_to_backtrack(pattern)
 

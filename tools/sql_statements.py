@@ -30,7 +30,7 @@ _COMPOSED = {
 class Statement:
     """A query of the service and the function that runs it."""
 
-    function: str  # `refunds.store.get`
+    function: str  # such as `refunds.store.get`
     query: str
 
 

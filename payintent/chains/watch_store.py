@@ -97,7 +97,7 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 async def list_stranded(
     database: Executor, chain: str, unwatched_for: timedelta, limit: int
 ) -> list[StrandedPayment]:
-    """List overdue payments without a case on chains unwatched for at least `unwatched_for`."""
+    """List a chain's overdue payments without a case, if it was unwatched for `unwatched_for`."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id

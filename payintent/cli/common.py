@@ -129,8 +129,8 @@ def run_with_service(work: Callable[[Service], Awaitable[T]]) -> T:
 def report_unavailable_database(url: str) -> None:
     """Print that the database is unavailable. The URL's password is not printed."""
     hosts = format_hosts(url)
-    relation = "whose address is" if hosts == NOT_READABLE else "at"
-    print(f"payintent: waiting for the database {relation} {hosts} …", file=sys.stderr)
+    relation = ", whose address is" if hosts == NOT_READABLE else " at"
+    print(f"payintent: waiting for the database{relation} {hosts} …", file=sys.stderr)
 
 
 def run_as_operator(operation: AnyOperation[T], why: str = "") -> T:

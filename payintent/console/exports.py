@@ -185,7 +185,7 @@ def _make_page_reader(
 async def _read_payment_pages(
     visit: OperatorVisit, operation: ListPayments
 ) -> AsyncGenerator[Sequence[PaymentRecord]]:
-    """Yield pages of payments. A page that is empty because of its filters is skipped."""
+    """Yield pages of payments. Pages that are empty because of the filters are skipped."""
     for _ in range(_PAYMENT_READS_MAX):
         page = await operation.read_page(visit.context.operation_context)
         if page.payments:

@@ -152,7 +152,7 @@ async def get_session_view(
 ) -> dict[str, Any]:
     """Return the response of `GET /onchain/sessions/{session_id}`.
 
-    Raises `NOT_FOUND` if the session is unknown, `SESSION_GONE` if it has ended or been replaced.
+    Raises `NOT_FOUND` for an unknown session, and `SESSION_GONE` if it has ended or been replaced.
     """
     snapshot = await _load_snapshot(database, session_id)
     uuid = bytes.fromhex((snapshot.session.reference or "")[2:])

@@ -86,7 +86,7 @@ def check_rate(field: str, rate: Decimal) -> None:
 
 
 def check_web_url(field: str, url: str, *, sandbox: bool) -> None:
-    """Check a URL. Outside the sandbox it must use https."""
+    """Check a URL. Outside the sandbox, it must use https."""
     if not _is_url(url, allows_http=sandbox):
         raise BadRequestError(f"{field} must be an https URL")
 

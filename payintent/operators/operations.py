@@ -106,7 +106,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
     async def changes(self, context: OperationContext) -> list[str]:
         return [
             (
-                f"{quote_input(self.name)} becomes an operator with the {self.role} role, "
+                f"{quote_input(self.name)} becomes an operator with the {self.role} role "
                 f"for {format_count(self.days, 'day')}"
             ),
             "the token is shown to the approver, who must pass it on",
@@ -141,7 +141,7 @@ class IssueOperatorToken(ChangeOperation[IssuedToken], frozen=True, kw_only=True
         if await tokens_store.count_tokens(tx) >= FIRST_OPERATORS:
             raise RefusedError(
                 ErrorCode.FORBIDDEN,
-                "without a token, a terminal can issue only the first two tokens",
+                "without a token, you can issue only the first two tokens",
             )
         if self.role is not Role.ADMIN:
             raise BadRequestError("the first two operators must have the admin role")

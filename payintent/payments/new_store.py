@@ -117,8 +117,8 @@ async def create_batch(
 ) -> list[tuple[datetime, datetime] | None]:
     """Create payments with different keys in a single statement. See `create`.
 
-    Waits only briefly for a request that holds one of the keys, because waiting would delay the
-    whole batch. Then raises `LockTimeoutError` without writing anything.
+    Waits only briefly for a request that holds one of the keys, because a longer wait would delay
+    the whole batch. After this wait, raises `LockTimeoutError` without writing anything.
     """
     # Sorted, so that concurrent batches cannot deadlock.
     sorted_batch = sorted(

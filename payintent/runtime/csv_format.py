@@ -38,6 +38,6 @@ def format_cell(value: object) -> str:
 
 
 def guard_formulas(text: str) -> str:
-    """Insert a quote before each position where a spreadsheet would start a formula."""
+    """Insert an apostrophe before each position where a spreadsheet would start a formula."""
     text = _INNER_FORMULA.sub("'", text)
     return f"'{text}" if text.startswith(_FORMULA_PREFIXES) else text

@@ -224,7 +224,7 @@ async def test_a_worker_with_an_outdated_watermark_does_not_repeat_entries(
     ]
 
 
-async def test_unnumbered_entries_are_in_exactly_one_statement(
+async def test_each_unnumbered_entry_is_in_exactly_one_statement(
     world: World, writer: asyncpg.Connection
 ) -> None:
     unnumbered = INSERT_ENTRY.replace(

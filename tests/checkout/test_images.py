@@ -440,7 +440,7 @@ async def test_an_invalid_picture_url_is_not_shown(api: Api, image: object) -> N
     assert (page.status, _sources(page)) == (200, [])
 
 
-async def test_only_signed_picture_names_are_fetched(api: Api, shop: Shop) -> None:
+async def test_only_pictures_with_signed_names_are_fetched(api: Api, shop: Shop) -> None:
     url = shop.serve("/secret.png", make_picture())
     pictures = api.world.service.pictures
     signed_name = pictures.make_name(url, 7)
@@ -495,7 +495,7 @@ async def test_pictures_are_not_fetched_if_the_queue_is_full(
     assert not api.world.service.pictures.has_failed(url)
 
 
-async def test_hanging_pictures_of_a_merchant_do_not_block_other_merchants(
+async def test_a_merchants_hanging_picture_requests_do_not_block_other_merchants(
     api: Api, shop: Shop
 ) -> None:
     never = asyncio.Event()

@@ -97,7 +97,7 @@ async def test_admins_who_sign_in_with_openid_connect_need_no_token(
         assert not finding.is_ok
 
 
-async def test_in_the_sandbox_a_terminal_needs_no_second_admin(world: World) -> None:
+async def test_in_the_sandbox_missing_admins_are_not_reported(world: World) -> None:
     assert await check_setup(world.service.operation_context) == [_ALL_WELL]
 
 

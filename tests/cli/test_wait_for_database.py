@@ -23,7 +23,7 @@ def test_an_ambiguous_database_url_is_not_printed(
     common.report_unavailable_database(f"postgresql://me:{password}@db.example:5432/payintent")
     assert (
         capsys.readouterr().err
-        == "payintent: waiting for the database whose address is not readable …\n"
+        == "payintent: waiting for the database, whose address is not readable …\n"
     )
 
 

@@ -34,7 +34,7 @@ class Scenario(StrEnum):
 
 @dataclass(kw_only=True)
 class Traits:
-    """The capabilities of an adapter and its gateway. The default is all of them."""
+    """The capabilities of an adapter and its gateway. The defaults describe a typical gateway."""
 
     action: str = "redirect"  # the buyer's next step, as in the contract's `NextAction`
     uses_http: bool = True  # otherwise, all operations are local, and `faults` is None
@@ -43,7 +43,7 @@ class Traits:
     creates_once: bool = True  # the same id gives the same reference
     found_by_our_id: bool = True  # a session is found without a reference; otherwise Unknown
     inquiry_opens: bool = False  # an inquiry by our id opens the session, which is then OPEN
-    #: Scenarios that the gateway or its counterpart cannot have, with the reason.
+    #: Scenarios that cannot occur at the gateway or its counterpart, with the reasons.
     cannot: Mapping[Scenario, str] = field(default_factory=dict[Scenario, str])
     ends_on_cancel: bool = True  # a buyer's cancellation ends the session; otherwise it stays OPEN
     #: A refund is found without the gateway's reference; otherwise ABSENT until it is sent again.

@@ -76,7 +76,7 @@ async def test_a_pending_approval_is_described_and_shows_its_age(
     await operator.world.move_clock(3 * 3600)
     list_text = words(await alan.get("/approvals"))
     assert "Issue operator token" in list_text
-    assert "'Grace' becomes an operator with the viewer role, for 30 days" in list_text
+    assert "'Grace' becomes an operator with the viewer role for 30 days" in list_text
     assert f"Ada {WHY} 3 h" in list_text
     assert page in (await alan.get("/approvals")).body.decode()
     page_text = words(await alan.get(page))

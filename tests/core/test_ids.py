@@ -143,7 +143,7 @@ def test_ids_increase_even_if_the_clock_goes_backwards(clock: list[int]) -> None
     assert ids_in_order == sorted(set(ids_in_order))
 
 
-def test_an_exhausted_millisecond_continues_in_the_next_millisecond(
+def test_if_a_millisecond_is_exhausted_ids_continue_in_the_next_millisecond(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setattr("secrets.randbits", lambda bits: (1 << bits) - 1)

@@ -95,7 +95,7 @@ async def test_all_rows_are_exported_once(target: ExportTarget, count: int) -> N
     assert client.headers["x-content-type-options"] == "nosniff"
 
 
-async def test_json_lines_have_the_same_columns(slots: ExportSlots) -> None:
+async def test_json_lines_have_the_same_columns_as_csv(slots: ExportSlots) -> None:
     client, target = Client(), ExportTarget(slots=slots, owner="dee", extension="jsonl")
     await (await stream_export(Rows(2).export(), target))(client.scope, client.receive, client.send)
     lines = [json.loads(line) for line in client.body.splitlines()]

@@ -108,7 +108,7 @@ _SWITCHES: dict[str, tuple[str, Callable[[Api], Any], Callable[[Api], Any]]] = {
 
 
 @pytest.mark.parametrize("switch", _SWITCHES)
-async def test_a_disabled_currency_disappears_from_catalog_creates_and_quotes(
+async def test_a_disabled_currency_disappears_from_the_catalog_creation_and_quotes(
     api: Api, switch: str
 ) -> None:
     currency, off, on = _SWITCHES[switch]
@@ -131,7 +131,7 @@ async def test_a_disabled_currency_disappears_from_catalog_creates_and_quotes(
 
 
 @pytest.mark.parametrize("restrictions", [_NO_DOLLARS, _NOT_IN_DOLLAR_COUNTRIES])
-async def test_an_unsupported_currency_disappears_from_catalog_creates_and_quotes(
+async def test_an_unsupported_currency_disappears_from_the_catalog_creation_and_quotes(
     api: Api, gateway: FakeGateway, monkeypatch: pytest.MonkeyPatch, restrictions: dict[str, Any]
 ) -> None:
     created = await create(api, "USD")

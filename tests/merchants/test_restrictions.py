@@ -158,7 +158,7 @@ async def test_lifted_and_on_ramp_restrictions_do_not_affect_quotes(
     answer = await quotes(api, created, "?country=DE", **_viewed_from("DE"))
     assert _currencies(answer) == ["USD", *_TOKENS]
     created = await api.create(currency="USD", amount="1", country="DE")
-    assert created.status == 201  # restrictions do not apply to creates
+    assert created.status == 201  # restrictions do not apply to creating payments
 
 
 async def test_a_token_payment_has_no_quotes_in_a_restricted_country(

@@ -474,7 +474,9 @@ async def test_a_restriction_removes_crypto_from_a_country_until_it_is_lifted(ap
         await world.perform(lifted)
 
 
-async def test_lifting_the_restriction_allows_on_ramp_orders_from_korea(api: Api) -> None:
+async def test_after_the_restriction_is_lifted_on_ramp_orders_from_korea_are_not_implemented(
+    api: Api,
+) -> None:
     order = {"country": "KR"}
     options = {"json": order, "headers": api.bearer()}
     refused = await api.send("POST", "/v1/onramp/orders", **options)

@@ -202,7 +202,7 @@ def test_a_closed_or_abandoned_session_expires_its_payment_only_after_the_deadli
         assert (case.verdict.trigger == "expire") is expires, case
 
 
-def test_a_buyer_can_cancel_a_pending_payment_at_the_gateway_in_every_case() -> None:
+def test_a_buyer_can_cancel_a_pending_payment_at_the_gateway_before_the_deadline() -> None:
     for case in CASES:
         cancels = (
             case.said == "cancelled"

@@ -131,7 +131,7 @@ async def test_concurrent_batches_claim_their_keys_in_the_same_order(
     assert sorted(sum(times is not None for times in result) for result in results) == [0, 40]
 
 
-async def test_a_batch_creates_the_payment_of_a_cancelled_caller_and_its_key_replays(
+async def test_a_batch_creates_the_payment_of_a_cancelled_caller_and_its_key_is_replayed(
     world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # This prevents the batcher from splitting the batch.

@@ -99,7 +99,7 @@ async def test_a_finished_request_is_not_remembered(work: Work, created: Created
 
 
 @pytest.mark.parametrize("failure", [StorageUnavailableError("gone"), RuntimeError("a bug")])
-async def test_the_next_request_tries_if_the_first_fails(
+async def test_the_next_request_creates_the_payment_if_the_first_fails(
     work: Work, created: CreatedPayment, failure: Exception
 ) -> None:
     tasks = await start_all(ConcurrentCreateRequests(), work, 4)
@@ -113,7 +113,7 @@ async def test_the_next_request_tries_if_the_first_fails(
     assert work.call_count == 2
 
 
-async def test_the_next_request_tries_if_the_first_is_cancelled(
+async def test_the_next_request_creates_the_payment_if_the_first_is_cancelled(
     work: Work, created: CreatedPayment
 ) -> None:
     tasks = await start_all(ConcurrentCreateRequests(), work, 3)

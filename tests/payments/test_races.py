@@ -128,7 +128,7 @@ async def test_the_merchants_cancellation_is_refused_after_a_concurrent_buyer_ca
     assert await world.events(payment) == []
 
 
-async def test_a_selection_that_waits_for_a_cancellation_is_refused_without_a_request(
+async def test_a_selection_that_waits_for_a_cancellation_is_refused_without_a_gateway_request(
     world: World,
 ) -> None:
     payment = await world.create()
@@ -191,7 +191,7 @@ async def test_a_selection_that_finishes_after_the_expiry_time_is_refused_as_exp
     assert await world.status(payment) == "PENDING"
 
 
-async def test_the_buyer_can_select_again_after_the_janitor_abandoned_a_selection(
+async def test_the_buyer_can_select_again_after_an_inquiry_abandoned_a_selection(
     world: World,
 ) -> None:
     payment = await world.create()

@@ -98,7 +98,7 @@ async def test_a_payment_is_found_by_its_case_and_its_dispute(world: World) -> N
 
 
 async def test_an_order_id_is_found_in_any_metadata(world: World) -> None:
-    """Metadata is stored even if PostgreSQL cannot parse it, such as a lone surrogate."""
+    """Metadata is stored even if PostgreSQL cannot parse it, as with a lone surrogate."""
     orders = {
         '{"order_id":"A-7","note":{"order_id":"B"}}': "A-7",
         '{"order_id":7}': "7",

@@ -109,7 +109,7 @@ async def test_each_difference_opens_one_case_that_states_both_amounts(
     }
 
 
-async def test_amounts_missing_from_ledger_and_merchant_are_differences(
+async def test_amounts_missing_from_the_ledger_and_the_merchants_balance_are_differences(
     world: World, put: Put, tmp_path: Path
 ) -> None:
     await _pay(world, "cap-0")

@@ -109,7 +109,7 @@ async def _until_waiting(settings: Settings, count: int) -> None:
             " (SELECT oid FROM pg_database WHERE datname = current_database())"
         )
 
-    await wait_until(waiting, "the creates wait")
+    await wait_until(waiting, "the creation requests wait")
     await watcher.close()
 
 
@@ -162,7 +162,7 @@ def test_the_supervisor_serves_the_metrics_of_running_and_ended_processes(
     assert len(api.wait_for(2)) == 2
 
 
-async def test_a_rolling_restart_runs_the_installed_program_and_fails_no_requests(
+async def test_a_rolling_restart_runs_the_installed_program_and_no_requests_fail(
     api: Supervised,
 ) -> None:
     before = api.wait_for(2)
@@ -222,7 +222,9 @@ async def test_requests_in_flight_are_completed_after_sigterm(
                 client.sendall(_request(_key()))
             await _until_waiting(stored, 2)
             api.signal(signal.SIGTERM)
-            refused = await asyncio.to_thread(_until, lambda: _refuses(api.port), "it refuses")
+            refused = await asyncio.to_thread(
+                _until, lambda: _refuses(api.port), "the port refuses connections"
+            )
             assert refused
         answers = [await asyncio.to_thread(_status, client) for client in connections.values()]
         for client in connections.values():

@@ -123,7 +123,7 @@ def test_every_object_has_a_class_with_all_its_fields() -> None:
         assert set(classes.get(name, ())) == fields, f"sdks/python, models.py: {name}"
 
 
-async def test_only_safe_requests_are_retried_and_with_the_same_key() -> None:
+async def test_only_safe_requests_are_retried_and_retries_use_the_same_key() -> None:
     await check_retries(lambda calls: run_program("use_retries.py", text=calls))
 
 

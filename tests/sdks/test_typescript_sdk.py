@@ -43,7 +43,7 @@ async def test_the_sdk_supports_all_actions_of_a_merchant(uses: list[str]) -> No
     check_what_was_done(json.loads(printed))
 
 
-async def test_only_safe_requests_are_retried_and_with_the_same_key() -> None:
+async def test_only_safe_requests_are_retried_and_retries_use_the_same_key() -> None:
     await check_retries(lambda calls: run_program("use_retries.mts", text=calls))
 
 

@@ -105,7 +105,7 @@ def test_a_slow_vulnerability_service_times_out(tmp_path: Path) -> None:
     assert _audit(tmp_path, "http://127.0.0.1:1/v1/query", timeout_s=0) == answer
 
 
-def test_make_check_runs_both_tools_on_every_lock_file() -> None:
+def test_make_check_audits_every_lock_file_and_writes_the_bill_of_materials() -> None:
     recipe = (ROOT / "Makefile").read_text().split("\ncheck:")[1].split("\n\n")[0]
     assert {"tools.audit", "tools.sbom"} <= set(re.findall(r"-m (\S+)", recipe))
     audited = (ROOT / "tools" / "audit.py").read_text()

@@ -109,8 +109,8 @@ class Plan:
 def supervise(plan: Plan) -> Member:
     """Become the supervisor of several processes, and return in each of them.
 
-    In the supervisor, raises SystemExit when all processes have ended, or if the only process
-    cannot start. Raises `BindError`.
+    In the supervisor, raises SystemExit when all processes have ended, or if a process cannot
+    start while no other process is running. Raises `BindError`.
     """
     previous_state = handover.receive_handover()
     supervisor = _create(plan) if previous_state is None else _resume(plan, previous_state)
@@ -179,7 +179,7 @@ class _Supervisor:
         ENDS.inc(unexpected_ends)
         self._is_rolling = bool(inherited_children)
         self._is_roll_requested = False
-        self._trial_pid: int | None = None  # process id of the trial
+        self._trial_pid: int | None = None
         self._replacement_queue = deque(inherited_children)
         self._replacement: tuple[Child, Child] | None = None  # the new and the old process
 

@@ -44,7 +44,7 @@ async def test_an_authorised_payment_cannot_be_refunded_or_partly_cancelled(
     assert await get_closing_status(shop, trade) == AUTHORISED
 
 
-async def test_before_its_closing_a_payment_can_be_partly_refunded_or_withdrawn(
+async def test_a_payment_to_be_closed_can_be_partly_refunded_or_withdrawn(
     shop: Shop,
 ) -> None:
     trade = await shop.pay_order()
