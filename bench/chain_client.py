@@ -1,4 +1,4 @@
-"""`python -m bench.chain_client`: how fast a node's search response is parsed into payments."""
+"""`python -m bench.chain_client`: measure how fast a node's search response is parsed."""
 
 import json
 import os

@@ -1,4 +1,4 @@
-"""An application that only responds, to measure the minimum cost of a request.
+"""An application that only sends a fixed response, for measuring the minimum cost of a request.
 
 Run it with `python -m bench.empty_app PORT`. It uses the service's server, which handles HTTP and
 request admission. The application has no routing, common headers or database.
@@ -33,7 +33,7 @@ class _Nothing:
 
 
 def main() -> None:
-    """Serve until stopped, with the settings from the environment."""
+    """Serve requests until stopped, with the settings from the environment."""
     port, settings = int(sys.argv[1]), Settings()  # type: ignore[call-arg] # from the environment
     server = make_server(answer, settings, "127.0.0.1", port, lifespan=False)
     serve_until_stopped([server], _Nothing(), 0)

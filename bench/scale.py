@@ -18,7 +18,7 @@ _TB = 10**12
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Host:
-    """A primary, and the share of it that may be used."""
+    """A primary, and the share of its capacity that may be used."""
 
     cores: int = 16
     busy: float = 0.6  # the rest is reserved for peaks, vacuum and replicas
@@ -35,7 +35,7 @@ class Cost:
     stored_bytes: float = 6_690.0  # before VACUUM FULL
 
     def primaries_for_rate(self, per_s: float, host: Host, us: float) -> int:
-        """Return the number of primaries for a rate, at this many microseconds per payment."""
+        """Return the number of primaries for a rate, with this many microseconds per payment."""
         return math.ceil(per_s * us / _US / (host.cores * host.busy))
 
     def primaries_for_payments(self, payment_count: float, host: Host) -> int:

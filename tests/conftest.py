@@ -46,7 +46,7 @@ _SLOW_FIXTURES = {"anvil", "evm", "chain_url", "raw_chain", "api", "operator", "
 _MISSING = pytest.StashKey[dict[str, str]]()  # the missing tools by test
 _QUICK = 3  # the rank of a file without slow tests
 _COUNT = pytest.StashKey[int]()  # the number of tests that this process has run
-_THAW_EVERY = 2_000  # tests: a thaw collects everything that is imported, which takes seconds
+_THAW_EVERY = 2_000  # tests; a thaw collects all imported objects, which takes seconds
 
 
 def pytest_configure(config: pytest.Config) -> None:
@@ -143,7 +143,7 @@ def databases() -> Iterator[Databases]:
 
 @pytest.fixture
 def arranged(request: pytest.FixtureRequest) -> bool:
-    """Whether the database contains the test's merchant, because creating it is slow."""
+    """Whether the test uses a database that already contains a merchant; creating one is slow."""
     fixtures = request.node._fixtureinfo.name2fixturedefs
     return all(len(fixtures.get(name, ())) == 1 for name in _ARRANGED_BY)
 
@@ -258,7 +258,7 @@ async def operator(settings: Settings, world: World, operated: Service) -> Async
 
 @pytest_asyncio.fixture(scope="module", loop_scope="module")
 async def shared_world(databases: Databases, any_settings: Settings) -> AsyncIterator[World]:
-    """A merchant shared by all tests of a file, which must not change anything."""
+    """A merchant shared by all tests in a file. These tests must not change anything."""
     url = databases.take(WORLD_TEMPLATE)
     gateway = FakeGateway()
     service = await open_service(
@@ -294,6 +294,6 @@ async def _execute(url: str, statement: str) -> None:
 
 @pytest.fixture
 async def stage(world: World, staged: StageTemplate | None) -> AsyncIterator[Stage]:
-    """The objects that the examples of all operations name, outside the sandbox."""
+    """The objects that the operations' examples name, in an installation outside the sandbox."""
     async with open_outside_sandbox(world) as service:
         yield await stage_of(staged, world, service)

@@ -24,7 +24,7 @@ def main() -> None:
         install_python(EXAMPLES / name / "requirements.txt", FOLDER / name)
     for name in NODE:
         install(EXAMPLES / name, FOLDER / name)
-        # An existing folder may have been built with a different lock.
+        # An existing folder may have been built with different packages.
         shutil.rmtree(FOLDER / name / ".next", ignore_errors=True)
 
 

@@ -114,7 +114,7 @@ class Market:
             await self._post(f"{self.stripe_url}{path}", json={"status": decision})
 
     async def _post(self, url: str, **body: Any) -> Any:
-        """Send a request to a gateway, without retries because gateways are never stopped."""
+        """Send a request to a gateway. It is not retried, because gateways are never stopped."""
         async with self.http.post(url, allow_redirects=False, **body) as answer:
             text = await answer.text()
             if answer.status not in (_OK, _SEE_OTHER):

@@ -26,7 +26,7 @@ class Run:
     title: str
     outage_s: float  # longest gap between accepted create requests of the affected merchant
     before_s: Sequence[float]  # durations of the other merchant's requests before the fault
-    during_s: Sequence[float]  # the same during the fault
+    during_s: Sequence[float]  # durations of these requests during the fault
     errors: Counter[str]  # failed requests of the affected merchant
     others_failed: int
     lost: int

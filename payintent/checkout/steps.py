@@ -77,9 +77,9 @@ class DepositStep(WalletStep):
 
 
 async def wallet_step(context: CheckoutContext, action: dict[str, Any]) -> WalletStep | None:
-    """Return the wallet or deposit step; None if the next action is not on a chain.
+    """Return the wallet or deposit step, or None if the next action is not on a chain.
 
-    It is also None if the session has ended; the page then shows the waiting step.
+    Also returns None if the session has ended. The page then shows the waiting step.
     """
     if action["type"] != "onchain_session":
         return None

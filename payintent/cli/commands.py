@@ -74,8 +74,8 @@ ABORT: type[BaseException] = typer.Abort
 def build(command: str | None = None, *, is_completing: bool = False) -> typer.Typer:
     """Build the command line, including the commands of plugins such as the sandbox.
 
-    If `command` is given, only that command or group is complete. The other commands have only a
-    name and a help text, because importing their modules takes far longer than printing help.
+    If `command` is given, only that command or group is complete. The other commands have only
+    names and help text, because importing their modules takes far longer than printing help.
     `is_completing` means that a shell is completing a command line.
     """
     app = typer.Typer(

@@ -51,7 +51,7 @@ _FORM_FIELD = re.compile(rb"((?:^|&)(?:" + _CARD_FIELDS + rb")=)[^&]{1,500}", re
 
 
 def mask_card_data(text: bytes) -> bytes:
-    """Mask card numbers, except their first and last digits, and the values of card fields."""
+    """Mask the values of card fields, and all but the first and last digits of card numbers."""
     result = _JSON_FIELD.sub(rb"\1" + _MASKED_VALUE, text)
     if b"=" in result:
         result = _FORM_FIELD.sub(rb"\1***", result)

@@ -17,11 +17,11 @@ _PARAMETERS: tuple[LiteralString, ...] = (
 
 
 class KeysetList:
-    """A paginated query with the same text for every combination of filters.
+    """A paginated query whose SQL is the same for every combination of filters.
 
-    Connections cache prepared statements by their text, so a different text for each combination
-    would exhaust the cache. Instead, a filter with the value NULL is disabled. In SQL text,
-    `{name}` is the parameter of that name. In a filter's condition, `{}` is the filter's own
+    Connections cache prepared statements by their SQL, so a separate statement for each
+    combination would exhaust the cache. Instead, a filter with the value NULL is disabled. In the
+    SQL, `{name}` is the parameter of that name. In a filter's condition, `{}` is the filter's own
     parameter.
     """
 

@@ -97,7 +97,7 @@ class FraudScreening:
         await self._deny_checkout(payment, rules.evaluate(subject))
 
     async def screen_selection(self, payment: Payment, address: str | None) -> None:
-        """Count a selection by a client address. Raises `FraudDeniedError` if a rule denies it."""
+        """Count a selection from an address. Raises `FraudDeniedError` if a rule denies it."""
         rules = await self.policies.get_rules()
         velocity_rules = rules.list_velocity_rules(
             FraudRuleKind.ADDRESS_VELOCITY, payment.merchant_id
@@ -125,7 +125,7 @@ class FraudScreening:
     async def _count_payments(
         self, tx: Tx, velocity_rules: Iterable[FraudRule], subject: FraudSubject
     ) -> dict[int, int]:
-        """Count a payer's payments per rule. Blocks concurrent create requests for this payer."""
+        """Count a payer's payments for each rule. Blocks the payer's concurrent create requests."""
         name = f"payer:{subject.merchant_id}:{subject.payer_uid}"
         await fraud_store.lock_counter(tx, self.encryption.digest(name))
         return {

@@ -46,7 +46,7 @@ from payintent.reconciliation.sums_store import ReconciliationSum
 from payintent.runtime.id_generator import IdGenerator
 from payintent.runtime.json_format import format_timestamp
 
-#: Maximum differences per file. A file with more differences probably belongs to another account.
+#: Maximum number of differences per file. A file with more probably belongs to another account.
 DIFFERENCES_MAX = 10_000
 #: We record money slightly later than the gateway, so records from the first 300 seconds of a
 #: file's period may belong to the previous file.

@@ -18,7 +18,7 @@ from payintent.reconciliation import sums_store
 from payintent.reconciliation.file import PROBLEMS_MAX, InvalidProviderFileError
 from payintent.reconciliation.sums_store import ReconciliationSum
 
-#: Maximum per list. Gateways pay out at most once a day, to a few bank accounts.
+#: Maximum number of payouts per list. Gateways pay out at most once a day, to a few bank accounts.
 PAYOUTS_MAX = 10_000
 _REFERENCE_CHARS_MAX = 120
 

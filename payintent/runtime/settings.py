@@ -287,9 +287,7 @@ class Settings(BaseSettings):
     fraud_decisions_days: Days = 90
     """Retention period for fraud screening denials."""
     api_calls_days: Annotated[int, Field(ge=0, le=365)] = 7
-    """Retention period for merchants' API calls, which developers can view in the portal. 0
-    disables recording.
-    """
+    """Retention period for merchants' API calls. 0 disables recording."""
 
     # Gateways
     gateway_calls_days: Days = 30

@@ -178,7 +178,7 @@ WHERE NOT l.granted AND a.datname = current_database()
 
 
 async def _asked_by(world: World, who: str) -> str:
-    """Create a refund by another requester that needs approval, although refunds are immutable."""
+    """Create a refund that needs approval, and change its requester, which is immutable."""
     first, _ = await _waiting(world)
     await world.rows("ALTER TABLE refund DISABLE TRIGGER refund_frozen")
     await world.rows(
@@ -214,7 +214,9 @@ async def test_neither_the_requester_nor_a_terminal_can_approve_a_refund(
     assert (await stage.perform(ShowRefund(refund_id=refund_id))).step == "approval"
 
 
-async def test_in_the_sandbox_the_rule_applies_to_tokens(world: World) -> None:
+async def test_in_the_sandbox_an_operator_with_a_token_cannot_approve_their_own_refund(
+    world: World,
+) -> None:
     refund_id = await _asked_by(world, "Ada")
     with pytest.raises(RefusedError, match="an operator other than 'Ada'"):
         await world.service.run_operation(ApproveRefund(refund_id=refund_id), _ADA)

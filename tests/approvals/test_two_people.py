@@ -272,7 +272,7 @@ async def test_a_proposal_expires_after_a_day_and_its_arguments_are_deleted(stag
 
 
 async def test_only_one_of_two_concurrent_approvals_succeeds(stage: Stage) -> None:
-    """Both approvals have read it as pending, and wait for the lock on the account."""
+    """Both approvals have read the proposal as pending, and wait for the lock on the account."""
     waiting = await _propose(stage, "account.change")
     approval = Approve(approval_id=waiting.id)
     async with hold_transaction(

@@ -13,7 +13,7 @@ PICTURE = """
 """
 
 
-def test_the_service_functions_are_listed_by_processor_time() -> None:
+def test_service_functions_are_listed_by_processor_time() -> None:
     assert heaviest(PICTURE) == [
         Share("Batcher.<a>.run (db/batcher.py)", 40.0),
         Share("get_quotes (checkout/routes.py)", 30.5),

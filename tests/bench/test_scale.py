@@ -27,7 +27,7 @@ def test_stored_payments_need_disk_space() -> None:
     ]
 
 
-def test_the_tables_have_a_row_for_each_rate_and_number() -> None:
+def test_the_tables_have_a_row_for_each_rate_and_payment_count() -> None:
     rates, sizes = list(rate_table(COST, HOST)), list(kept_table(COST, HOST))
     assert rates[-1] == "| 100,000 | 20 | 2 | 400 | 3,154 |"
     assert sizes[-1] == "| 10^11 | 100.00 | 50 |"

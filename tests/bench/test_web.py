@@ -1,4 +1,4 @@
-"""The figures of pages are printed with their budgets, and an exceeded budget is an error."""
+"""The figures for each page are printed with its budgets, and exceeding one is an error."""
 
 import math
 import os

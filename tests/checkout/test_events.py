@@ -140,7 +140,7 @@ async def test_responses_are_readable_by_every_origin_and_not_cached(api: Api) -
     assert "Last-Event-ID" in preflight.headers["Access-Control-Allow-Headers"]
 
 
-async def test_a_change_reaches_all_streams_of_its_checkout_only(api: Api) -> None:
+async def test_a_change_reaches_all_streams_of_its_checkout_and_no_others(api: Api) -> None:
     changed, unchanged = await api.create(), await api.create()
     async with (
         open_stream(api, changed) as first,

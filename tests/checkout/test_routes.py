@@ -91,7 +91,7 @@ async def test_only_the_product_and_order_id_of_the_metadata_are_exposed(api: Ap
     assert response["payer_email"] == "j***@example.com"
 
 
-async def test_long_product_texts_are_truncated_and_invalid_values_omitted(api: Api) -> None:
+async def test_long_product_values_are_truncated_and_invalid_values_omitted(api: Api) -> None:
     odd = {"name": "n" * 500, "detail": 7, "image": None, "quantity": True, "vendor": ["x"]}
     created = await api.create(metadata={"product": odd, "order_id": "o" * 500})
     response = (await view(api, created)).json

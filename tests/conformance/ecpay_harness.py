@@ -1,4 +1,4 @@
-"""The ECPay adapter, in front of an independently written counterpart."""
+"""The ECPay adapter, connected to an independently written counterpart."""
 
 from collections.abc import AsyncGenerator, Mapping
 from contextlib import asynccontextmanager
@@ -39,7 +39,7 @@ from tests.sandbox.ecpay.emulator_setup import (
     signed,
 )
 
-DOLLAR = 100  # of our minor units
+DOLLAR = 100  # in our minor units
 CARDS = {RefundOutcome.DONE: APPROVED, RefundOutcome.DECLINED: UNREFUNDABLE}
 DECLINES = ("10100058", "10100248", "10100251", "10100252")
 DECLINES_OF_THE_CARD = ("10100254", "10100255", "10100256", "10800001")

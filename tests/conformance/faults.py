@@ -76,7 +76,7 @@ class FaultProxy:
 
     @asynccontextmanager
     async def fault(self, fault: Fault, after: int = 0) -> AsyncGenerator[None]:
-        """Apply a fault to every request in the block except the first ones; REFUSE affects all."""
+        """Apply a fault in the block, except to the first `after` requests; REFUSE affects all."""
         self._fault, self._passes_left = fault, after
         if fault is Fault.REFUSE:
             await self._stop_listening()

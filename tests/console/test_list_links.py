@@ -85,7 +85,7 @@ async def test_a_filter_form_keeps_the_order(viewer: Visitor, stage: Stage) -> N
             assert f'<option value="{order}" selected>' in answer.body.decode(), path
 
 
-async def test_a_payment_shows_further_payments_of_its_order(viewer: Visitor, world: World) -> None:
+async def test_a_payment_shows_other_payments_for_its_order(viewer: Visitor, world: World) -> None:
     first, second, foreign_payment, different_order = [
         ids.format_id(ids.PAYMENT, (await world.create(metadata=f'{{"order_id":"{order}"}}')).id)
         for order in ("O-1", "O-1", "O-1", "O-2")

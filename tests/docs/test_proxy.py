@@ -1,4 +1,4 @@
-"""deploy/nginx.conf has the limits of the service, and blocks internal paths."""
+"""deploy/nginx.conf has the same limits as the service, and blocks internal paths."""
 
 import re
 
@@ -40,7 +40,7 @@ def test_the_page_lists_every_public_path() -> None:
     assert paths == {f"/{item.words[-1].lstrip('^/').split('/')[0]}" for item in public}
 
 
-def test_the_proxy_has_the_limits_of_the_service() -> None:
+def test_the_proxy_has_the_same_limits_as_the_service() -> None:
     assert size(_SERVER.single("client_max_body_size")[0]) == _default("body_bytes_max")
     callbacks = _SERVER.location("/v1/callbacks/simulator/1")
     assert size(callbacks.single("client_max_body_size")[0]) == _default("callback_bytes_max")
@@ -99,7 +99,7 @@ def test_operator_routes_are_not_proxied(path: str) -> None:
         "/merchant/link/{token}",
     ],
 )
-def test_a_path_with_a_capability_is_limited_and_not_cached_or_error_logged(
+def test_a_path_with_a_capability_is_rate_limited_and_not_cached_or_in_the_error_log(
     path: str,
 ) -> None:
     location = _SERVER.location(path)
@@ -109,7 +109,7 @@ def test_a_path_with_a_capability_is_limited_and_not_cached_or_error_logged(
     assert location.all("limit_conn")
 
 
-def test_requests_for_external_pictures_are_limited_by_address() -> None:
+def test_requests_for_external_images_are_limited_by_address() -> None:
     location = _SERVER.location("/c/static/pictures/x.webp")
     assert location.single("limit_req")[0] == "zone=payintent_pictures"
     assert location.all("limit_conn")

@@ -128,7 +128,7 @@ class SignedCallback:
 
 @dataclass
 class Ending:
-    """A payment, its gateway events, and its allowed ends."""
+    """A payment, its gateway events, and its allowed outcomes."""
 
     payment: Payment
     events: list[dict[str, Any]]

@@ -44,9 +44,7 @@ async def check_unchanged(
 
 def test_the_no_chains_option_starts_a_sandbox_without_chains(sandbox: Sandbox) -> None:
     assert sandbox.dev_json["chains"] == {}
-    assert "no dev chains" not in sandbox.output.read_text(), (
-        "the chains were not started and failed"
-    )
+    assert "no dev chains" not in sandbox.output.read_text(), "the sandbox tried to start chains"
     assert not any("--chain-id" in command_line(pid) for pid in sandbox.processes())
 
 
@@ -99,7 +97,7 @@ async def test_a_late_callback_completes_the_payment(merchant: Merchant) -> None
     await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_late_callback_changes_nothing_if_the_return_completed_the_payment(
+async def test_a_late_callback_changes_nothing_if_the_payment_was_detected_on_return(
     merchant: Merchant,
 ) -> None:
     payment = await pay_with(merchant, "4000009900000012")
@@ -118,14 +116,16 @@ async def test_three_encodings_of_a_callback_pay_once(merchant: Merchant) -> Non
     assert await merchant.cases(payment) == []
 
 
-async def test_the_buyers_return_detects_a_payment_without_a_callback(merchant: Merchant) -> None:
+async def test_a_payment_without_a_callback_is_detected_when_the_buyer_returns(
+    merchant: Merchant,
+) -> None:
     payment = await pay_with(merchant, "4000009900000046")
     await merchant.return_to_checkout(payment)
     await check_end(merchant, payment, "PAID", COMPLETED)
     assert await merchant.callbacks(payment) == []
 
 
-async def test_the_janitor_detects_a_payment_without_callback_and_return(
+async def test_an_inquiry_detects_a_payment_without_a_callback_or_return(
     merchant: Merchant,
 ) -> None:
     payment = await pay_with(merchant, "4000009900000046")
@@ -247,7 +247,7 @@ async def test_a_session_with_an_unreadable_creation_response_is_closed_at_the_g
     await check_end(merchant, payment, "PAID", COMPLETED)
 
 
-async def test_a_callback_before_the_session_creation_response_pays(
+async def test_a_callback_before_the_session_creation_response_completes_the_payment(
     merchant: Merchant, rule: Any
 ) -> None:
     await rule("callback_before_response")

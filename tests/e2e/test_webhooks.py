@@ -1,4 +1,4 @@
-"""Test webhook deliveries if the merchant is unreachable, slow or gone."""
+"""Test webhook deliveries when the merchant is unreachable, slow or gone."""
 
 import asyncio
 import json

@@ -1,4 +1,4 @@
-"""Calls and words are encoded like eth-abi, and names match the compiled contracts."""
+"""Calls and words are encoded as in eth-abi, and names match the compiled contracts."""
 
 from collections.abc import Callable
 from typing import Any
@@ -74,7 +74,7 @@ def test_topics_match_the_compiled_contract() -> None:
     ],
 )
 @given(data=some.data())
-def test_calls_are_encoded_like_eth_abi(
+def test_calls_are_encoded_as_in_eth_abi(
     function: Callable[..., bytes], selector: bytes, types: list[str], data: some.DataObject
 ) -> None:
     arguments: list[Any] = [data.draw(SOME[item]) for item in types]

@@ -210,7 +210,7 @@ async def test_heads_come_from_working_endpoints_which_are_listed_first(
         assert heads.final.number == height(ground) - 6
         assert reader.names == ("native-2", NODE, "native-3")
         request_counts = node.requests, unreachable.requests
-        await reader.fetch_heads()  # failed endpoints are not called when they back off
+        await reader.fetch_heads()  # failed endpoints are not called during their backoff
         assert request_counts == (node.requests, unreachable.requests)
         await reader.close()
 
@@ -298,7 +298,7 @@ async def test_a_search_without_contracts_or_blocks_is_rejected(
             await reader.search_logs(NODE, start, end, contracts, None)
 
 
-async def test_a_lagging_node_raises_an_error_without_backing_off(
+async def test_a_lagging_node_raises_an_error_without_a_backoff(
     ground: Ground, node: FaultyNode, reader: RpcChainReader
 ) -> None:
     make_payments(ground, 3)
@@ -312,7 +312,7 @@ async def test_a_lagging_node_raises_an_error_without_backing_off(
 
 
 @pytest.mark.parametrize("missing", ["end", "before"])
-async def test_a_node_without_the_requested_block_is_behind_even_if_its_logs_fail(
+async def test_a_node_without_the_requested_block_is_behind_even_if_its_log_request_fails(
     missing: str,
 ) -> None:
     hidden = {"end": "0x9", "before": "0x3"}[missing]

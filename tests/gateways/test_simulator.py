@@ -378,7 +378,7 @@ async def test_an_invalid_or_contradictory_response_is_unknown(
 
 
 @pytest.mark.parametrize("status", [408, 409, 425, 429, 500, 502, 302, 202])
-async def test_an_inconclusive_status_of_a_creation_is_unknown(
+async def test_a_creation_with_an_inconclusive_response_status_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest, status: int
 ) -> None:
     async with serve_responses(reply(f"{status} Said", b'{"error":"busy"}')) as url:
@@ -398,7 +398,7 @@ async def test_a_created_session_that_does_not_match_the_request_is_unknown(
         assert isinstance(await gateway.create_session(account_at(url), request_), OutcomeUnknown)
 
 
-async def test_a_404_of_a_proxy_is_unknown(
+async def test_a_404_from_a_proxy_is_unknown(
     gateway: SimulatorGateway, request_: GatewaySessionRequest
 ) -> None:
     async with serve_responses(reply("404 Not Found", b"<h1>nginx</h1>")) as url:

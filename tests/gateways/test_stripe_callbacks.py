@@ -1,4 +1,4 @@
-"""Stripe events are verified like in the official library, and parsed in every API version."""
+"""Stripe events are verified as in the official library, and parsed in every API version."""
 
 import json
 from datetime import UTC, datetime

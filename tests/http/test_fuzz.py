@@ -89,7 +89,7 @@ async def test_no_body_causes_an_internal_error(api: Api) -> None:
 
 
 async def _check_readable(api: Api, created: Answer) -> None:
-    """Merchants and buyers can read every accepted payment."""
+    """Check that the merchant and the buyer can read an accepted payment."""
     checkout_id = created.body.partition(b'"checkout_id":"')[2][:19].decode()
     payment_id = created.body.partition(b'"id":"')[2][:26].decode()
     assert (await api.get(payment_id)).status == 200

@@ -104,7 +104,7 @@ def _routes(routes: list[Any]) -> list[tuple[str, str]]:
 
 
 def _exchange(base: str, method: str, target: str, headers: list[tuple[str, bytes]]) -> int:
-    """Send a request. It must run in a separate thread, because steps there are not counted."""
+    """Send a request. Call this in a separate thread, whose steps are not counted."""
     connection = http.client.HTTPConnection(urlsplit(base).netloc, timeout=30)
     connection.putrequest(method, target, skip_host=True, skip_accept_encoding=True)
     if all(name != "host" for name, _ in headers):

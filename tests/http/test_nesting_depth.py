@@ -14,7 +14,7 @@ from tests.support.arrange import refusal
 from tests.support.steps import HOSTILE
 from tests.support.world import Api
 
-#: Each is a single pass over its input. They search for at most two bytes.
+#: Each makes a single pass over its input, and searches for at most two bytes.
 _ONE_PASS = {"replace", "split", "join", "translate", "max"}
 
 _LEAVES = st.text('{[]}"\\ a') | st.none()

@@ -1,4 +1,4 @@
-"""A partial refund never becomes a full one: real clients, hostile framing, and nginx."""
+"""A partial refund never becomes a full refund, even with hostile framing or behind nginx."""
 
 import asyncio
 import json
@@ -81,7 +81,7 @@ def vectors(api: Api, created: Answer) -> dict[str, bytes]:
         "two lengths, longer first": (cl + long + b"\r\n" + cl + short + b"\r\n", _PART + full),
         "list of lengths": (cl + short + b", " + long + b"\r\n", _PART + full),
         "obs-fold": (cl + length + b"\r\nTransfer-Encoding:\r\n chunked\r\n", trailing),
-        "obs-fold of a length": (b"Content-Length:\r\n " + long + b"\r\n", _PART + full),
+        "length with obs-fold": (b"Content-Length:\r\n " + long + b"\r\n", _PART + full),
         "bare LF": (cl + length + b"\r\nX: a\nTransfer-Encoding: chunked\r\n", trailing),
         "bare LF in chunks": (te, trailing.replace(b"\r\n", b"\n", 3)),
         "bare CR": (cl + length + b"\r\nX: a\rTransfer-Encoding: chunked\r\n", trailing),

@@ -1,4 +1,4 @@
-"""The decoder of creation requests preserves metadata even if it has escape sequences."""
+"""The decoder of creation requests preserves metadata even if it contains escape sequences."""
 
 import msgspec
 import pytest

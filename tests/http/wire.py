@@ -63,7 +63,7 @@ class Wire:
             pass
 
     async def settle(self) -> None:
-        """Let the service, in the same event loop, read the data before more is sent."""
+        """Let the service, which runs in the same event loop, read the data before more is sent."""
         for _ in range(10):
             await asyncio.sleep(0)
 

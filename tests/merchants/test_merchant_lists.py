@@ -1,4 +1,4 @@
-"""Merchants list the refunds of all payments, and disputes."""
+"""Merchants list their disputes, and the refunds of all their payments."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Any

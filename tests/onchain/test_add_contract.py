@@ -59,7 +59,7 @@ class Site:
         return AddContract(chain=_SLUG, deployed_block=1, **fields)
 
     async def add(self, *more_urls: str, **changes: str) -> None:
-        """Add the contract, and read it through the chain and additional endpoints."""
+        """Add the contract, which is read through the chain's and additional endpoints."""
         service = self.service(f"{self.evm.url}?key={_SECRET}", *more_urls)
         await service.run_operation(self.operation(**changes), Actor("test"))
 

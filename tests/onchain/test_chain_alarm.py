@@ -82,7 +82,7 @@ async def test_a_new_process_reports_a_chain_that_is_already_unwatched(world: Wo
     assert [event["event"] for event in events] == ["chain_unwatched"]
 
 
-async def test_a_payment_on_an_unwatched_chain_stays_open_and_is_a_case_after_a_day(
+async def test_a_payment_on_an_unwatched_chain_stays_open_and_gets_a_case_after_a_day(
     world: World,
 ) -> None:
     methods = await offer_tokens(world)

@@ -30,7 +30,7 @@ pytestmark = pytest.mark.full
 SEEDS = int(os.environ.get("CHAIN_SEEDS", "3"))
 ROUNDS = 120
 CONFIRMATIONS = 12
-REORG_MAX = 10  # blocks, above finality
+REORG_MAX = 10  # blocks; final blocks are never reorganized
 TTL_S = (900, 1800, 7200)
 
 FLAKY = Faults(broken=0.2)
@@ -96,7 +96,7 @@ class Bill:
     payment: Payment
     session: Session
     tx_hashes: list[str] = field(default_factory=list)
-    sightings_at_end: set[str] = field(default_factory=set)  # if it ended without money
+    sightings_at_end: set[str] = field(default_factory=set)  # if the session ended without money
 
 
 @dataclass

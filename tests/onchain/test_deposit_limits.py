@@ -1,4 +1,4 @@
-"""The watcher's searches respect the endpoints' limits of blocks and topics."""
+"""The watcher's searches respect the endpoints' limits on blocks and topics."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack

@@ -49,7 +49,7 @@ async def test_a_deposit_address_matches_the_address_derived_by_the_factory(
 
 @dataclass(frozen=True)
 class Money:
-    """A capture: whether it pays the payment, its token, and its difference from the total."""
+    """A capture: its token, its amount, and whether it was credited to the payment."""
 
     credited: bool
     currency: str

@@ -25,7 +25,7 @@ async def test_an_unpaid_payment_expires_when_a_final_block_passes_the_deadline(
     payment, _ = await ground.bill("USDT")
     await ground.pass_time(TTL_S + 2)
     await ground.turn()
-    assert await ground.status(payment) == "PROCESSING"  # a single endpoint is not a proof
+    assert await ground.status(payment) == "PROCESSING"  # a single endpoint is not proof
     await ground.final()
     assert await ground.status(payment) == "EXPIRED"
     assert await ground.world.events(payment) == ["payment.expired"]
@@ -222,7 +222,7 @@ async def test_a_payment_without_finality_raises_an_alarm_and_a_case_after_a_day
 
 
 async def pay_without_finality(ground: ChainWorld) -> Payment:
-    """Sight a payment, and pass its deadline without making the payment final."""
+    """Detect a payment, and pass its deadline without making the payment final."""
     payment, session = await ground.bill("USDT")
     await ground.pay(session)
     await ground.turn()

@@ -1,4 +1,4 @@
-"""The effects and the limits of transaction hashes that the page posts."""
+"""The effects of the transaction hashes that the page posts, and the limits on them."""
 
 import pytest
 
@@ -127,7 +127,7 @@ async def test_unrelated_posted_transactions_are_ignored(ground: ChainWorld) -> 
     assert (await ground.view(session))["status"] == "awaiting_payment"
 
 
-async def test_a_session_accepts_ten_hashes_and_repeats_of_them(
+async def test_a_session_accepts_ten_different_hashes_any_number_of_times(
     ground: ChainWorld, api: Api
 ) -> None:
     _, session = await ground.bill("USDT")

@@ -335,7 +335,7 @@ def _step(step: Any) -> dict[str, Any]:
     return {"tx_hash": _HASH, "step": step}
 
 
-async def test_a_session_accepts_ten_hashes_and_repeats_of_them(api: Api) -> None:
+async def test_a_session_accepts_ten_different_hashes_any_number_of_times(api: Api) -> None:
     _, session = await _bill(api)
     hashes = [f"0x{number:064X}".replace("0X", "0x") for number in range(0xA0, 0xAB)]
     for tx_hash in [*hashes[:10], hashes[0]]:

@@ -134,7 +134,7 @@ async def test_twenty_concurrent_viewers_cost_one_statement_per_second(world: Wo
         clock_s.now_s += 0.1
 
 
-async def test_the_conversion_is_read_once_a_minute(world: World) -> None:
+async def test_conversion_figures_are_read_once_a_minute(world: World) -> None:
     clock_s, reads = Clock(), CountingReads(world.database)
     cache = OverviewCache(reads, clock_s)
     for _ in range(121):

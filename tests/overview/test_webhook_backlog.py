@@ -1,4 +1,4 @@
-"""The dispatcher's queries read no more rows if there is a backlog of deliveries."""
+"""A backlog of deliveries does not increase the number of rows that the dispatcher reads."""
 
 from collections.abc import AsyncIterator, Awaitable, Callable
 from typing import Any

@@ -17,7 +17,7 @@ def _from(address: str) -> dict[str, str]:
     return {"X-Forwarded-For": address}
 
 
-async def test_an_address_can_create_few_payments_at_a_time_without_affecting_others(
+async def test_an_address_can_create_only_a_few_payments_at_a_time_without_affecting_others(
     api: Api,
 ) -> None:
     link = await post_link(api, max_uses=100)

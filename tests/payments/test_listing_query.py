@@ -24,7 +24,7 @@ def cursor_of(moment: int, payment_id: UUID | None = None) -> str:
 
 
 @pytest.mark.parametrize("moment", [0, 1, 10**15, 2**57])
-async def test_a_cursor_of_any_time_is_valid(api: Api, moment: int) -> None:
+async def test_a_cursor_with_any_time_is_valid(api: Api, moment: int) -> None:
     await api.create()
     answer = await list_payments(api, cursor=cursor_of(moment, uuid4()))
     assert (answer.status, len(answer.json["data"])) == (200, int(moment == 2**57))

@@ -117,7 +117,7 @@ async def test_a_payment_that_expired_after_a_selection_keeps_its_quote(api: Api
     assert set(stored.json) == _ALWAYS | _SELECTED | {"expired_at"}
 
 
-async def test_reading_an_elapsed_payment_expires_it_with_an_event(api: Api) -> None:
+async def test_reading_an_overdue_payment_expires_it_with_an_event(api: Api) -> None:
     created = await api.create(expires_in=60)
     await api.world.move_clock(60)
     stored = await api.get(created.json["id"])

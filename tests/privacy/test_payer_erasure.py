@@ -37,7 +37,7 @@ from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 DAY_S = 24 * 3600
-#: The person's data; each text is in some table before the erasure.
+#: The payer's data. Before the erasure, each string is in at least one table.
 WORDS = (
     "zora-17",
     "zora@example.com",

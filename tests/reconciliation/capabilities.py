@@ -1,4 +1,4 @@
-"""A gateway with different capabilities than its adapter."""
+"""A gateway whose capabilities differ from its adapter's."""
 
 from dataclasses import replace
 from typing import Any

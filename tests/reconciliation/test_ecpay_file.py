@@ -53,7 +53,7 @@ async def _now(world: World) -> str:
 async def _compare(
     world: World, folder: Path, *lines: str, encoding: str = "utf-8-sig", name: str = "a.csv"
 ) -> RunRecord:
-    """Put a file of lines, each with an order and an amount, into the account's folder."""
+    """Put a file into the account's folder and compare it. Each line has an order and an amount."""
     now = await _now(world)
     rows = [",".join(COLUMNS)]
     for number, line in enumerate(lines, 1):
@@ -78,7 +78,7 @@ async def test_payments_are_matched_by_our_number_or_the_gateways_number(
     assert (run.status, run.lines, run.problem) == ("matched", 2, "")
 
 
-async def test_refunds_are_matched_once_each_by_order_and_amount(
+async def test_each_refund_is_matched_once_by_order_and_amount(
     world: World, tmp_path: Path
 ) -> None:
     payment, number = await _pay(world, "2611210001")

@@ -1,4 +1,4 @@
-"""An operator can refund the money of a case once; the case closes when the refund succeeds."""
+"""An operator can refund a case's money once; the case closes when the refund succeeds."""
 
 import asyncio
 from collections.abc import AsyncIterator

@@ -37,7 +37,7 @@ Prepare = Callable[[int], Awaitable[SandboxInstallation]]
 
 @pytest.fixture
 def prepare(tmp_path: Path, database_url: str) -> Prepare:
-    """Prepare a sandbox in a folder, with ports from a base upwards, without starting it."""
+    """Prepare a sandbox in a folder, without starting it. Its ports start at a base port."""
 
     async def prepared(base: int) -> SandboxInstallation:
         ports = Ports.from_base(base)

@@ -1,4 +1,4 @@
-"""A server with scripted responses, and the calls that an SDK repeats."""
+"""A server with scripted responses, and the calls that an SDK retries."""
 
 import asyncio
 import json
@@ -33,9 +33,9 @@ class Scripted:
         if answer == "silence":
             await asyncio.sleep(30)
             return web.Response()
-        if answer == "drip":  # every part arrives in time, the whole response never
+        if answer == "drip":  # every part arrives in time, but the whole response does not
             return await _drip(request)
-        if answer == "garbled":  # as if a proxy fails or compresses incorrectly
+        if answer == "garbled":  # as if a proxy failed or compressed incorrectly
             return web.Response(body=b"no gzip", headers={"Content-Encoding": "gzip"})
         if isinstance(answer, str) and answer in _REQUEST_IDS:
             request_id = _REQUEST_IDS[answer] or request.headers["X-Request-Id"]

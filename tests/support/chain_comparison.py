@@ -1,4 +1,4 @@
-"""Shared by tests of the daily chain comparison."""
+"""Helpers for tests of the daily chain comparison."""
 
 from collections.abc import Sequence
 

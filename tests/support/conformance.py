@@ -117,7 +117,7 @@ def _close(node: Any) -> None:
 
 @dataclass(frozen=True, slots=True)
 class _Response:
-    """A status of an operation, compiled."""
+    """The compiled schemas for a status of an operation."""
 
     content: Mapping[str, jsonschema_rs.Draft202012Validator]
     headers: Mapping[str, jsonschema_rs.Draft202012Validator]
@@ -227,7 +227,7 @@ def _of_any_route(status: int, body: bytes) -> Iterator[str]:
     if status not in _ANY_ROUTE:
         yield "the status is not declared"
     elif body and json.loads(body)["code"] != _ANY_ROUTE[status]:
-        yield f"the body is not that of any {status}: {body[:200]!r}"
+        yield f"the body is not the general body of status {status}: {body[:200]!r}"
 
 
 def _content_faults(response: _Response, content_type: str, body: bytes) -> Iterator[str]:
@@ -243,7 +243,7 @@ def _content_faults(response: _Response, content_type: str, body: bytes) -> Iter
         try:
             value = json.loads(body, parse_int=_integer)
         except ValueError:
-            yield f"the body is no JSON: {body[:200]!r}"
+            yield f"the body is not JSON: {body[:200]!r}"
             return
         yield from (_told(error) for error in validator.iter_errors(value))
         if response.codes and value.get("code") not in response.codes:
@@ -285,7 +285,7 @@ def _header_faults(
             yield f"the header {name} is not declared"
     private = path.startswith(_UNCACHED_PATHS) and not path.startswith(_STATIC_PATHS)
     if private and headers.get("cache-control") != "no-store":
-        yield "it may be kept by caches"
+        yield "it may be cached"
 
 
 @cache

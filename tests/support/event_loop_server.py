@@ -1,7 +1,7 @@
 """Run our server in a test's event loop, without the fixed delays of a process's shutdown.
 
 `uvicorn.Server.serve` checks every 0.1 s whether it should stop, and then waits another 0.1 s,
-which is most of the time of a small test. Startup and shutdown are otherwise the same.
+which is most of a small test's duration. Startup and shutdown are otherwise the same.
 """
 
 import asyncio

@@ -1,4 +1,4 @@
-"""The stage of operations, arranged once per file, whose tests use copies of the database."""
+"""The stage for operations, arranged once per test file. Its tests use copies of the database."""
 
 import asyncio
 from collections.abc import Iterator

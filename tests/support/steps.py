@@ -16,12 +16,12 @@ def filled(start: bytes, part: bytes, size: int) -> bytes:
 
 #: Bodies of approximately a given size, by their defect.
 HOSTILE: dict[str, Callable[[int], bytes]] = {
-    "a string without an end": lambda size: filled(b"{" * 201 + b'"', b'\\"', size),
+    "an unterminated string": lambda size: filled(b"{" * 201 + b'"', b'\\"', size),
     "brackets": lambda size: filled(b"", b"[{", size),
     "backslashes": lambda size: filled(b'{"metadata":"', b"\\", size),
     "halves of pairs": lambda size: filled(b'{"metadata":{"a":"', b"\\ud83d", size) + b'"}}',
     "many fields": lambda size: filled(b'{"a":0', b',"b":1', size) + b"}",
-    "a field that is long": lambda size: filled(b'{"payer_email":"a@', b"a.", size) + b'a"}',
+    "a long field": lambda size: filled(b'{"payer_email":"a@', b"a.", size) + b'a"}',
     "digits": lambda size: filled(b'{"amount":"', b"1", size) + b'"}',
     "a form": lambda size: filled(b"a=1", b"&%61=%25", size),
     "no text": lambda size: filled(b"", b"\xff\x00", size),

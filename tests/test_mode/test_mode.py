@@ -106,7 +106,7 @@ async def test_no_documented_operation_crosses_from_one_mode_into_the_other(api:
 
 
 async def test_ids_of_another_merchant_in_the_other_mode_are_not_found(api: Api) -> None:
-    """In the same mode, another merchant's payments and refunds are known: 403."""
+    """In the same mode, requests for another merchant's payments or refunds can get a 403."""
     with_id = [operation for operation in _OPERATIONS if _IDS.search(operation[1])]
     async with _both(api) as sides, _strangers(api) as strangers:
         ids = {mode: await _ids(side) for mode, side in sides.items()}
@@ -134,7 +134,7 @@ async def _strangers(api: Api) -> AsyncIterator[dict[str, Api]]:
         yield {"live": live_api, "test": test_api}
 
 
-async def test_a_cursor_of_the_other_mode_lists_only_the_keys_own_mode(api: Api) -> None:
+async def test_a_cursor_from_the_other_mode_lists_only_objects_in_the_keys_mode(api: Api) -> None:
     async with _both(api) as sides:
         for side in sides.values():
             for _ in range(2):

@@ -36,7 +36,7 @@ async def deposit_partial_final(gallery: Gallery) -> Visit:
 
 @state
 async def deposit_other_token(gallery: Gallery) -> Visit:
-    """A different token than the payment's is in a block that is not final."""
+    """A transfer of a different token is in a block that is not final."""
     deposits = await gallery.deposits()
     bill, session = await deposits.bill()
     await deposits.ground.world.rows(

@@ -111,7 +111,7 @@ async def choose_suspended(gallery: Gallery) -> Visit:
 
 @state
 async def choose_long(gallery: Gallery) -> Visit:
-    """The longest possible texts, and the largest possible amount."""
+    """The longest possible strings, and the largest possible amount."""
     amount = {"amount": Decimal(10**9), "amount_text": "1000000000.00", "currency": "IDR"}
     return _of(await gallery.shop.create(metadata=_LONG, **amount), texts=("choose",))
 

@@ -25,7 +25,7 @@ async def test_pages_use_only_two_font_weights(part: str) -> None:
     text = "".join(sheet.read_text() for sheet in sheets)
     drawings = "".join(item.read_text() for item in [*folder.glob("*.py"), *folder.rglob("*.html")])
     assert set(_WEIGHT.findall(text + drawings)) <= {"400", "600"}
-    # By default, headings are bold, a third weight.
+    # By default, headings are bold, which would be a third weight.
     assert re.search(r"h1, h2, h3,.* \{ font-weight: 600; \}", text)
 
 

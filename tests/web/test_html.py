@@ -1,4 +1,4 @@
-"""Validate the HTML and the texts of every checkout page and state in every language."""
+"""Validate the HTML and the messages of every checkout page and state in every language."""
 
 import asyncio
 import html
@@ -22,7 +22,7 @@ _CHOICE = re.compile(r'<input type="radio" name="method" value="([^"]+)"')
 _PLACE = re.compile(r"\\\{\w+\\\}")
 
 
-async def test_every_state_is_valid_html_with_its_texts_in_every_language(
+async def test_every_state_is_valid_html_with_its_messages_in_every_language(
     gallery: Gallery, tmp_path: Path
 ) -> None:
     async with aiohttp.ClientSession() as client:
@@ -31,7 +31,7 @@ async def test_every_state_is_valid_html_with_its_texts_in_every_language(
             for lang in LOCALES:
                 page = await _page(client, gallery, visit, lang)
                 assert _missing(page, visit, lang) == [], (name, lang)
-                if lang in _VALIDATED:  # the remaining languages differ only in their texts
+                if lang in _VALIDATED:  # the remaining languages differ only in their messages
                     (tmp_path / f"{name}.{lang}.html").write_text(page)
     assert await validate_html(tmp_path) == ""
 
@@ -53,11 +53,11 @@ async def _page(client: aiohttp.ClientSession, gallery: Gallery, visit: Visit, l
                     status, page = answer.status, await answer.text()
             if status == visit.status:
                 return page
-            assert visit.status == 429, status  # the rate limit accepts a request per second
+            assert visit.status == 429, status  # the rate limit accepts one request per second
 
 
 def _missing(page: str, visit: Visit, lang: str) -> list[str]:
-    """Return the missing texts of a state."""
+    """Return the missing messages of a state."""
     body, _, _ = page.partition("<body")[2].partition('<script type="application/json"')
     text = html.unescape(body)
     words = load_language(lang).translations

@@ -56,7 +56,7 @@ FIELDS = ["type", "code", "message", "retryable", "requestId", "checkoutId"]
 ID = "cs_0000000000000000"
 DEFERRED = "sdk.widget({ createCheckout: async () => ({}) })"
 
-#: Codes that only need a call.
+#: Codes that a single call can cause.
 BY_CALLS = {
     "MISSING_PARAM": "() => sdk.retrieve()",
     "INVALID_FORMAT": "() => sdk.retrieve('cs_short')",

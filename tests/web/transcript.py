@@ -48,7 +48,7 @@ async def _load_tree(page: Page) -> dict[str, _Node]:
 
 
 def _read_children(node: _Node, nodes: dict[str, _Node]) -> Iterator[str]:
-    """Read the children. Adjacent texts are joined into a line."""
+    """Read the children. Adjacent text nodes are joined into a line."""
     texts: list[str] = []
     for child in _children(node, nodes):
         if _is_inline(child, nodes):

@@ -17,10 +17,10 @@ from tests.web.visiting import address, open_state
 HTML_BYTES_MAX = 4_000  # in every language
 CSS_BYTES_MAX = 4_000
 JS_BYTES_MAX = 10_600
-JS_BYTES_MAX_ANY = 11_900  # with texts in any language: a letter may need three bytes
+JS_BYTES_MAX_ANY = 11_900  # with messages in any language: a letter may need three bytes
 SDK_BYTES_MAX = 6_100
 REQUESTS_MAX = 5
-#: The method selection with pictures and with all kinds of methods, the largest steps, the result.
+#: The method selection with images and with all methods, the largest steps, and the result.
 PAGES_TO_WEIGH = (
     *("choose-shop", "choose-everything", "wallet-none", "wallet-native", "deposit-partial"),
     "paid-shop",

@@ -68,7 +68,7 @@ def receive_handover() -> Handover | None:
 
 
 def execute_new_program(handover: Handover) -> None:
-    """Execute the installed program in this process. Returns only by raising `OSError`."""
+    """Execute the installed program in this process. Raises `OSError` if this fails."""
     command = _get_command_line()
     set_inheritable(handover, inheritable=True)
     try:

@@ -135,7 +135,7 @@ class SimulatorEmulator:
         return True
 
     async def pay_before_answer(self, session: Session) -> None:
-        """Capture and send the callback before the merchant receives the creation response."""
+        """Capture the money, and send the callback before the response to the create request."""
         if session.payable:
             self._capture(session)
             await self._callbacks.send(session)

@@ -22,7 +22,7 @@ _HELP = {
     "logs": "Show events and the state of their webhooks (logs tail).",
     "open": "Print the checkout URL of a payment and open it in the browser.",
     "trigger": "Create a test payment and end it, for example with payment.completed.",
-    "verify-deposit": "Check a deposit address against a chain that you have stored.",
+    "verify-deposit": "Check a deposit address against a saved copy of the chain's details.",
     "grade": "Check how a shop's webhook receiver handles faults.",
     "login": "Store an API key in the keyring, or in a file that only you can read.",
     "logout": "Delete a stored API key.",

@@ -25,7 +25,7 @@ _LOOK_S = 0.05
 
 
 class Service:
-    """A test merchant. Use it with `with`."""
+    """A test merchant. Use it as a context manager."""
 
     def __init__(self, access: Access) -> None:
         self._client = Client(access.key, access.base_url)
@@ -61,7 +61,7 @@ class Service:
         self._client.test_payments.decline(order.payment_id)
 
     def cancel_as_buyer(self, order: Order) -> None:
-        """Cancel on the checkout page, which does not send an event. Raises `UsageError`."""
+        """Cancel on the checkout page. This does not send an event. Raises `UsageError`."""
         url = f"{self._checkouts}/{self.find(order).checkout_id}/cancel"
         try:
             answer = httpx.post(url, timeout=_PATIENCE_S)
