@@ -10,6 +10,7 @@ import msgspec
 from payintent.core import ids
 from payintent.core.access import PROPOSAL_HOURS, Role
 from payintent.core.errors import ConflictError, NotFoundError
+from payintent.core.texts import format_count
 from payintent.db.database import Executor, Tx
 from payintent.operators import proposals_store, tokens_store
 from payintent.operators.fields import (
@@ -246,7 +247,7 @@ def _make_refund_view(refund: RefundDetails) -> ApprovalView:
 
 
 def _describe_refund(refund: RefundDetails) -> list[str]:
-    amount = refund.amount or f"{refund.amount_minor} smallest units of"
+    amount = refund.amount or f"{format_count(int(refund.amount_minor), 'smallest unit')} of"
     subject = refund.payment_id or refund.case_id or "money without a payment"
     changes = [f"refund {amount} {refund.currency} for {subject} through {refund.provider}"]
     if refund.destination is not None:

@@ -4,6 +4,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from payintent.core.money import format_smallest_units
+from payintent.core.texts import format_count
 
 
 class CaseKind(StrEnum):
@@ -58,5 +59,5 @@ class CaseAmount:
 
     @property
     def text(self) -> str:
-        amount = self.amount or f"{self.amount_minor} smallest units of"
+        amount = self.amount or f"{format_count(int(self.amount_minor or 0), 'smallest unit')} of"
         return f"{amount} {self.currency}" + (f" on {self.chain}" if self.chain else "")

@@ -217,7 +217,7 @@ class SetMerchantProfile(MerchantChange, frozen=True, kw_only=True):
     auto_refund: Annotated[bool | None, _AUTO_REFUND] = None
     mail_receipts: Annotated[
         bool | None,
-        option("Mail receipts and refund links to buyers with an email address."),
+        option("Send receipts and refund links by email to buyers with an email address."),
     ] = None
     time_zone: Annotated[
         str | None, option("The time zone of statements, such as Asia/Bangkok.")

@@ -189,7 +189,7 @@ def _describe_amount(details: Details, currency: str = "currency") -> str:
     return (
         group_thousands(f"{amount} {code}")
         if amount is not None
-        else f"{minor} smallest units of {code}"
+        else f"{format_count(int(minor), 'smallest unit')} of {code}"
     )
 
 

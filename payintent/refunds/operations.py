@@ -11,7 +11,7 @@ from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ConflictError, NotFoundError, UnprocessableError
-from payintent.core.texts import check_text
+from payintent.core.texts import check_text, format_count
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import read_unavailable_channels
@@ -247,7 +247,8 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         refund = await read_details(context.database, self.refund_id)
-        amount = refund.goes_back or f"{refund.amount_minor} smallest units of an unknown token"
+        units = format_count(int(refund.amount_minor), "smallest unit")
+        amount = refund.goes_back or f"{units} of an unknown token"
         destination = refund.destination or "the payer"
         return [
             f"refund {self.refund_id} of merchant {refund.merchant_id} is retried",

@@ -65,7 +65,7 @@ async def test_the_return_link_depends_on_the_status(api: Api, status: str) -> N
     assert (await view(api, created)).json["return_url"] == base
 
 
-async def test_the_return_url_is_chosen_from_the_selection_payment_and_merchant(
+async def test_the_return_url_comes_from_the_selection_or_the_payment_or_the_merchant(
     api: Api,
 ) -> None:
     await _set_profile(api, _SHOP)

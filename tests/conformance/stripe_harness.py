@@ -110,7 +110,7 @@ class StripeHarness(Harness):
             "another scheme": f"{stamp},v0={digest}",
             "in upper case": f"{stamp},v1={digest.upper()}",
             "another time": f"t={int(stamp[2:]) + 1},v1={digest}",
-            "another time before the time": f"t={int(stamp[2:]) + 1},{signature}",
+            "two times, the wrong one first": f"t={int(stamp[2:]) + 1},{signature}",
             "two wrong digests": f"{stamp},v1={'0' * 64},v1={'f' * 64}",
         }
         old = _signed(callback.body, self.account, int(time.time()) - TOO_OLD_S)

@@ -178,7 +178,7 @@ async def test_two_processes_together_stay_within_ten_percent_of_the_limit(
     assert allowed == pytest.approx(expected, rel=0.1)
 
 
-async def test_a_fast_limit_queries_the_database_for_every_tenth_request(
+async def test_with_a_fast_limit_every_tenth_request_queries_the_database(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.database)
@@ -213,7 +213,7 @@ def test_headers_round_up_to_whole_seconds_without_floating_point_errors(
     assert RateLimitExceededError(CREATE, limit, seconds + 1e-9).retry_after_s == max(1, whole)
 
 
-async def test_an_empty_bucket_queries_the_database_only_after_several_tokens_refill(
+async def test_an_empty_bucket_is_read_again_only_after_it_has_refilled_by_several_tokens(
     world: World, clock: StoppedClock
 ) -> None:
     database = Counting(world.database)

@@ -105,7 +105,7 @@ def test_captures_follow_the_decision_table(
     assert list_captures(facts) == captures
 
 
-def test_a_session_ends_only_after_a_final_deadline_without_uncaptured_deposits() -> None:
+def test_a_session_ends_only_when_its_deadline_is_final_and_no_capture_is_due() -> None:
     times = (None, BEFORE, DEADLINE, AFTER)
     flags = (False, True)
     for read_until, now, pending, unproven, gone, current, paid in itertools.product(

@@ -104,7 +104,9 @@ async def test_a_new_process_gets_connections_until_its_share_is_equal(
     assert len(sides.accepted[1]) >= 15
 
 
-async def test_a_detached_process_accepts_and_loses_no_connections(stack: AsyncExitStack) -> None:
+async def test_a_detached_process_accepts_no_connections_and_loses_none(
+    stack: AsyncExitStack,
+) -> None:
     sides = _opened(stack, 2)
     sides.start(0)
     sides.start(1)

@@ -20,7 +20,7 @@ from tests.sandbox.ecpay.emulator_setup import (
 BACK = "https://shop.example/return?x=1"
 
 
-async def test_a_paid_order_has_the_same_fields_in_notice_and_inquiry(shop: Shop) -> None:
+async def test_a_paid_order_has_the_same_fields_in_the_notice_and_the_inquiry(shop: Shop) -> None:
     trade = await shop.pay_order(CustomField1="abc")
     [notice] = await shop.ear.wait_for(1)
     assert notice["CheckMacValue"] == mac(notice)
