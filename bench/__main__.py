@@ -1,4 +1,4 @@
-"""`python -m bench`: measure the service, and the database's maximum rate for comparison."""
+"""`python -m bench`: measure the service and, for comparison, the database's maximum rate."""
 
 import argparse
 import asyncio

@@ -140,7 +140,7 @@ def measure(places: Places, *, quick: bool) -> list[WorkRate]:
 
 
 def show(console: Console, costs: Sequence[WorkRate], cores: int) -> None:
-    """Print the cost of each step, the sum, and the resulting rates."""
+    """Print the cost of each step, the total cost, and the resulting rates."""
     table = Table(title="a payment, from its creation to its webhook")
     table.add_column("", no_wrap=True)
     for name in ("CPU of the service", "CPU of PostgreSQL"):

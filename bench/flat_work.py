@@ -178,7 +178,7 @@ class Work:
         return self.each
 
     async def expire(self) -> int:
-        """Expire these payments, in a transaction per batch."""
+        """Expire these payments in batches, each in its own transaction."""
         service = self.service
         await expire_due_pending(service.database, 500)
         return self.each

@@ -40,10 +40,10 @@ def deposit_address(number: int) -> bytes:
 
 @dataclass
 class PaperChain:
-    """Blocks up to `head`. Each of the first blocks has ten payments, `payments` in total.
+    """A chain of blocks up to `head`. The first blocks contain `payments`, ten in each block.
 
-    Payments are logs of the contract, or token transfers to deposit addresses. Like real nodes, it
-    rejects a search with more than 1,000 topics at a position.
+    Payments are logs of the contract, or token transfers to deposit addresses. Like real nodes, the
+    chain rejects a search with more than 1,000 topics at a position.
     """
 
     payments: int

@@ -17,7 +17,7 @@ _LATENCY_MS = 150
 _BYTES_PER_S = 1.6e6 / 8
 _UP_BYTES_PER_S = 750e3 / 8
 _CPU_SLOWED = 4
-_SETTLED_MS = 700  # a page is complete by then
+_SETTLED_MS = 700  # the page is assumed to be complete after this time
 _LIGHTHOUSE_TIMEOUT_S = 120.0
 
 _WATCH = """(usable) => {
@@ -42,7 +42,7 @@ _WATCH = """(usable) => {
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """A visit with an empty cache, except for files of the previous page."""
+    """Measurements of a visit with an empty cache, except for files of the previous page."""
 
     usable_s: float
     lcp_s: float

@@ -241,7 +241,7 @@ def _greet(installation: SandboxInstallation, var_dir: Path) -> None:
         print(f"  {gateway.provider:10} {gateway.url}   (an emulator: no money moves there)")
     for slug, chain in installation.chains.items():
         print(f"  {slug:10} {chain.url}   (a buyer with tokens is in dev.json)")
-    print(f"  portal     {installation.portal_base}   (sign in with a link; each works once:)")
+    print(f"  portal     {installation.portal_base}   (sign in with these single-use links:)")
     for link in installation.portal_links.values():
         print(f"             {link}")
     print(f"  keys       {var_dir / 'dev.json'}")

@@ -15,7 +15,7 @@ CARD, STRIPE = "card", "stripe"
 class Kind:
     name: str
     ends: frozenset[str]  # permitted statuses at the end, regardless of faults
-    card: str = ""  # number entered at the gateway; if empty, no method is selected
+    card: str = ""  # card number entered at the gateway; if empty, no method is selected
     gateway: str = CARD
     refunds: tuple[str, ...] = ()  # concurrent refunds; "" means the full amount
     dispute: str = ""  # the bank's decision: `won`, `lost`, or `open` if it is undecided

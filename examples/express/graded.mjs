@@ -26,7 +26,7 @@ routes.post("/poll", async (_, response) => {
   response.sendStatus(204);
 });
 
-// Shows the order. Reads the refunded amount from the service, because operators can also refund.
+// Shows the order. Reads the refunded amount from the service, because operators can also make refunds.
 routes.get("/:id", async (request, response) => {
   const order = findOrder(request.params.id);
   if (!order?.paymentId) return response.sendStatus(404);

@@ -193,7 +193,7 @@ def _redirect_to_sign_in(request: Request, settings: Settings) -> Response:
         query = "?" + urlencode({"next": next_path})
     response = RedirectResponse(SIGN_IN + query, 303)
     cookie = make_console_cookie(settings)
-    # Browsers omit the cookie when they follow a cross-site link. The session is then kept.
+    # Keep the session if the cookie is missing, because browsers omit it on cross-site links.
     if cookie.read(request) is not None:
         cookie.clear(response)
     return response

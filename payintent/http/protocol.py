@@ -283,7 +283,7 @@ class LimitedProtocol(HttpToolsProtocol):
             self.shared.idle_connections[self] = None
 
     def pause_writing(self) -> None:
-        """Release the request's slot, because the client does not read the response."""
+        """Release the request's slot, because the client is not reading the response."""
         super().pause_writing()
         self._release_slot()
         wait_s = self._settings.body_timeout_s

@@ -99,11 +99,11 @@ class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
         None
     )
     sweep_gas_price_max: Annotated[
-        str | None, option("Gas price in gwei above which sweeps wait; 0: no limit.")
+        str | None, option("Gas price in gwei above which sweeps wait; 0 means no limit.")
     ] = None
     transfer_fee_usd: Annotated[
         str | None,
-        option("Typical fee of a token transfer, shown to buyers, in US dollars; 0: not shown."),
+        option("Typical token transfer fee in US dollars, shown to buyers unless it is 0."),
     ] = None
 
     async def needs_approval(self, context: OperationContext) -> bool:

@@ -128,7 +128,7 @@ async def filter_new(database: Executor, chain: str, logs: Sequence[_Log]) -> li
 
 
 async def add(tx: Tx, transfers: Sequence[NewTransfer], at: datetime) -> None:
-    """Store transfers. They must not be stored already."""
+    """Store transfers that have not been stored yet."""
     if not transfers:
         return
     logs = [transfer.log for transfer in transfers]

@@ -45,7 +45,7 @@ def find_operation(operations: Mapping[str, OperationType], action: str) -> Oper
 def convert_operation(fields: Mapping[str, Any], operation: type[T], *, strict: bool) -> T:
     """Create an operation from its fields. Raises `BAD_REQUEST` with the name of an invalid field.
 
-    Unless `strict`, numbers and booleans may be given as text.
+    Unless `strict` is set, numbers and booleans may be given as text.
     """
     try:
         return msgspec.convert(fields, operation, strict=strict)

@@ -1,4 +1,4 @@
-"""Portal pages to list, create, show, mail and deactivate payment links."""
+"""Portal pages to list, create, show, email and deactivate payment links."""
 
 from collections.abc import Mapping
 from datetime import date, timedelta
@@ -76,7 +76,7 @@ async def post_payment_link_mail(visit: MemberVisit) -> Response:
     context = visit.context
     stored = await _load_link(visit)
     if not context.settings.sends_mail:
-        raise NotFoundError("Mail is not configured.")
+        raise NotFoundError("Email is not configured.")
     try:
         await mail_link(
             context.database,

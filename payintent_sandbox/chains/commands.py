@@ -21,7 +21,7 @@ _Slug = Annotated[str, typer.Argument(help=", ".join(PLANS))]
 @app.command()
 def up(
     foreground: Annotated[
-        bool, typer.Option("--foreground", help="Stay in this terminal until Ctrl-C.")
+        bool, typer.Option("--foreground", help="Run in this terminal until you press Ctrl-C.")
     ] = False,
 ) -> None:
     """Run only the chains, each with a contract, tokens and a buyer."""
@@ -43,7 +43,7 @@ def fund_account(
     slug: _Slug,
     address: Annotated[str, typer.Argument(help="0x and 40 hex digits.")],
     units: Annotated[
-        int, typer.Option(min=1, max=10**12, help="Whole coins, and whole tokens of each kind.")
+        int, typer.Option(min=1, max=10**12, help="Amount of each coin and token, in whole units.")
     ] = FUNDED_UNITS,
     token: Annotated[
         str | None, typer.Option(help="Only this token, such as USDT. Default: coins and tokens.")
@@ -69,7 +69,7 @@ def mine(
 def reorg(
     slug: _Slug, depth: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")]
 ) -> None:
-    """Replace the last blocks with empty blocks; their transactions are lost.
+    """Replace the last blocks with empty blocks; the old transactions are lost.
 
     A depth of more than two blocks also replaces the final block. The service then halts the chain,
     as it does for a real chain.

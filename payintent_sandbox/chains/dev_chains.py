@@ -51,7 +51,7 @@ class DevChain:
     buyer: ChainBuyer
 
     def description(self) -> dict[str, Any]:
-        """Describe the chain for testers: its part of `dev.json`."""
+        """Describe the chain for testers, as its part of `dev.json`."""
         return describe(self.url, self.deployment, self.buyer)
 
 
@@ -125,7 +125,7 @@ class DevChains:
         return stored
 
     def url(self, slug: str) -> str:
-        """Return the URL of a chain's JSON-RPC."""
+        """Return a chain's JSON-RPC URL."""
         return f"http://127.0.0.1:{self._ports[slug]}"
 
     async def _wait_awake(self, slug: str, stop: asyncio.Event) -> None:
@@ -153,7 +153,7 @@ def read_chain(folder: Path) -> DevChain | None:
 
 
 def describe_all(chains: Mapping[str, DevChain]) -> dict[str, Any]:
-    """Describe chains for testers: `chains` of `dev.json`."""
+    """Describe chains for testers, as the `chains` field of `dev.json`."""
     return {slug: chain.description() for slug, chain in chains.items()}
 
 

@@ -41,7 +41,7 @@ class TokenPurchase:
         return self.session["token"]["address"] or NATIVE
 
     async def pay(self) -> None:
-        """Send the session's transactions, as a wallet does."""
+        """Send the session's transactions, as a wallet would."""
         for step in self.session["steps"]:
             if await self._is_needed(step):
                 receipt = await self._send(step["to"], step["data"], int(step["value"], 16))

@@ -1,4 +1,4 @@
-"""The ledger has each fact's entries once, and matches captures, refunds, disputes and cases."""
+"""The ledger records each fact once, and matches captures, refunds, disputes and cases."""
 
 import asyncio
 from typing import Any
@@ -33,7 +33,7 @@ from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
-#: The ledger balances after a payment was paid.
+#: The account balances after a payment has been paid.
 PAID = {"gateway_clearing": 159000, "merchant_payable": -154389, "fee_income": -4611}
 
 

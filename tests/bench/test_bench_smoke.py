@@ -1,4 +1,4 @@
-"""The benchmark runs from start to end and prints every figure."""
+"""The benchmark runs from start to finish and prints every figure."""
 
 import json
 import os

@@ -9,7 +9,7 @@ import pytest
 
 from bench import machine
 
-#: Programs that a benchmark starts, and arithmetic.
+#: Programs that benchmarks start, and a calculation.
 _NO_FIGURES = {"empty_app", "load", "paper_chain", "scale"}
 _BENCHES = {
     path.stem: path.read_text()

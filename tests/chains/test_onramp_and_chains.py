@@ -112,7 +112,7 @@ async def test_a_chain_without_our_contract_has_no_contract_fields(api: Api) -> 
     assert not (await api.send("GET", "/v1/chains/bsc")).json.keys() & contract_fields
 
 
-async def test_browsers_of_any_origin_can_read_a_chain_which_is_not_cached(api: Api) -> None:
+async def test_a_chain_can_be_read_from_any_origin_and_is_not_cached(api: Api) -> None:
     answer = await api.send("GET", "/v1/chains/native", headers={"Origin": "https://shop.example"})
     assert answer.headers.getall("Access-Control-Allow-Origin") == ["*"]
     assert answer.headers.getall("Cache-Control") == ["no-store"]

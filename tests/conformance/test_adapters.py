@@ -1,4 +1,4 @@
-"""The metadata of adapters, and that every adapter is tested."""
+"""The metadata of every adapter is valid, and every adapter is tested."""
 
 from dataclasses import fields
 from importlib import import_module

@@ -58,7 +58,7 @@ async def test_a_capture_can_be_refunded_in_parts_up_to_its_amount(harness: Harn
 
 
 @where(lambda adapter, **_: adapter.refunds_parts and adapter.knows_remainder)
-async def test_a_refund_above_the_remainder_is_declined_and_the_remainder_refundable(
+async def test_a_refund_above_the_remainder_is_declined_and_the_remainder_stays_refundable(
     harness: Harness,
 ) -> None:
     money = await open_paid_session(harness)

@@ -1,6 +1,6 @@
 """Every console route is tested without a session, with forged forms, and with each role.
 
-The routes and operations come from the console's tables, so that new routes are tested, too.
+The routes and operations come from the console's tables, so that new routes are tested too.
 """
 
 import html
@@ -28,7 +28,7 @@ PUBLIC_ROUTES = {
     ("GET", "/sign-in"): "the sign-in page",
     ("POST", "/sign-in"): "needs a token",
     ("GET", "/sign-in/oidc"): "redirects to the provider",
-    ("GET", "/sign-in/oidc/callback"): "needs a response of the provider",
+    ("GET", "/sign-in/oidc/callback"): "needs a response from the provider",
     ("GET", "/static/{mark}/{name}"): "public files",
 }
 PROTECTED_ROUTES = [
@@ -43,7 +43,7 @@ _OPERATION = "/operations/{subject}/{verb}"
 _DECISION = "/approvals/{approval_id}/{decision}"
 #: Routes that do not return a page with links.
 _NO_PAGES = ("/today/", "/audit/export", "/operations/")
-#: Tables with initial rows, and tables that the session of the operator needs.
+#: Tables with initial rows, and tables that the operator's session needs.
 _PRESERVED_TABLES = {
     *("chain", "chain_token", "configuration_version", "figure_mark", "provider", "restriction"),
     *("console_session", "operator_token", "schema_migration"),
@@ -51,7 +51,7 @@ _PRESERVED_TABLES = {
 _FOREIGN_ORIGIN = "https://evil.example"
 _FORM_TARGET = re.compile(r'(?:action|formaction)="([^"]*)"')
 _OPERATION_LINK = re.compile(r'href="(/operations/[^"?]+/[^"?]+)')
-#: Tables with the time of the last use, which every request updates.
+#: Tables that record the time of last use, which every request updates.
 _USAGE_TABLES = {"console_session", "operator_token"}
 
 

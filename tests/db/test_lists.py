@@ -1,4 +1,4 @@
-"""The pages of a list contain every matching row once, in the order of the key."""
+"""The pages of a list contain every matching row once, in key order."""
 
 from itertools import product
 from typing import Any
@@ -46,7 +46,7 @@ async def test_pages_contain_each_row_that_matches_the_filters_once(world: World
         assert rows.text == text
 
 
-async def test_an_id_breaks_ties_of_a_key_that_rows_share(world: World) -> None:
+async def test_an_id_breaks_ties_between_rows_with_the_same_key(world: World) -> None:
     rows = KeysetList(SOURCE, "third, id")
     first = (100, UUID(int=0))
     numbers = await _pages(world, rows, first, lambda row: (row["third"], row["id"]))

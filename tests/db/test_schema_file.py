@@ -11,5 +11,5 @@ async def test_the_schema_file_matches_the_migrated_schema(database_url: str) ->
     version = connection.get_server_version().major
     await connection.close()
     if version < 18:
-        pytest.skip("the page is written by PostgreSQL 18, which names NOT NULL differently")
+        pytest.skip("the file was written by PostgreSQL 18, which dumps NOT NULL differently")
     assert dump(database_url) == TARGET.read_text()

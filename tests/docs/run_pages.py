@@ -1,4 +1,4 @@
-"""Run the commands on a page in shells, on a folder that represents a machine with systemd."""
+"""Run a page's commands in shells, in a folder that represents a machine with systemd."""
 
 import configparser
 import os
@@ -19,7 +19,7 @@ from tests.support.timeouts import PATIENCE_S
 
 _FENCE = re.compile(r"^ *```(\w*)\n(.*?)^ *```$|^(## [^\n]+)$", re.MULTILINE | re.DOTALL)
 _PROPOSED = 3  # the exit status of a command that needs approval
-#: Records each failed command and continues like a terminal, also in pipes and subshells.
+#: Records each failed command and continues, as a terminal does, even in pipes and subshells.
 _BEGIN = r"""
 set -E -o pipefail
 trap 'printf "%s %s\n" "$?" "$BASH_COMMAND" >> "$FAILED"' ERR

@@ -36,7 +36,7 @@ def queries(name: str) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """Return the metric of a series. If it is a histogram, it has three series."""
+    """Return the metric of a series; a histogram has three series."""
     return name if name in _labels() else re.sub(r"_(bucket|count|sum)$", "", name)
 
 

@@ -77,7 +77,7 @@ SECOND = Page(opening=100, moved=50, closing=150, lines=[(B, 50)])
         ([FIRST, SECOND], 119, {"unbalanced": 1}),
     ],
 )  # fmt: skip
-def test_statements_are_clean_if_each_entry_is_in_one_and_the_sums_match_the_balance(
+def test_statements_are_clean_if_they_contain_each_entry_once_and_match_the_balance(
     pages: list[Page], balance: int, wrong: dict[str, int]
 ) -> None:
     verdict = judge_pages(pages, OWED, balance)

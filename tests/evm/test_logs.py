@@ -22,7 +22,7 @@ UUIDS = some.binary(min_size=16, max_size=16)
 def log(
     topic: bytes, indexed: list[tuple[str, Any]], data: list[tuple[str, Any]]
 ) -> dict[str, Any]:
-    """Return a log as a node writes it, built with eth-abi."""
+    """Return a log as a node formats it, built with eth-abi."""
     types, values = [kind for kind, _ in data], [value for _, value in data]
     return {
         "address": f"0x{CONTRACT.hex()}",

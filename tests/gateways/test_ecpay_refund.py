@@ -156,7 +156,7 @@ async def test_a_refund_without_a_trade_or_in_fractional_dollars_is_declined(
     assert await refunded_minor(stage, capture) == 0
 
 
-async def test_a_refund_of_a_capture_of_another_trade_is_declined(stage: Stage) -> None:
+async def test_a_refund_of_another_trades_capture_is_declined(stage: Stage) -> None:
     session, _ = await capture_in_phase(stage, CLOSED)
     _, other_capture = await capture_in_phase(stage, CLOSED)
     assert await refund(stage, session, other_capture) is DECLINED
@@ -174,7 +174,7 @@ async def test_a_refund_that_ecpay_refuses_is_declined_and_absent(stage: Stage) 
     assert inquiry == RefundReport(state=ABSENT)
 
 
-async def test_without_a_check_code_closed_payments_are_refunded_and_inquiries_skipped(
+async def test_without_a_check_code_closed_payments_are_refunded_and_inquiries_are_skipped(
     stage: Stage,
 ) -> None:
     stage.account = account_at(stage.buyer.url, credit_check_code="")
@@ -344,7 +344,7 @@ async def test_a_withdrawn_refund_is_not_counted(stage: Stage) -> None:
         (detail("要關帳", ("要關帳", 1590)), NotContacted),  # the withdrawal before it
     ],
 )
-async def test_an_action_without_a_clear_response_is_unknown_if_it_may_have_refunded(
+async def test_an_action_without_a_clear_response_is_unknown_if_it_may_have_moved_money(
     stage: Stage, changes: dict[str, str], status: int, details: Any, outcome: type[OutcomeUnknown]
 ) -> None:
     session = ref_of(stage.request())

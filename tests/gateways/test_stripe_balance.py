@@ -77,7 +77,7 @@ def page(*transactions: dict[str, Any], more: bool = False) -> dict[str, Any]:
     }
 
 
-def test_a_charge_is_a_payment_of_its_intent_in_the_charged_currency() -> None:
+def test_a_charge_is_read_as_a_payment_in_the_charged_currency() -> None:
     payment = movement(currency="usd", amount=4_500, exchange_rate=0.0283)
     assert payment is not None
     assert (payment.kind, payment.reference) == (MovementKind.PAYMENT, "pi_1")
@@ -107,7 +107,7 @@ def refund(**changes: Any) -> dict[str, Any]:
     }
 
 
-def test_only_a_successful_refund_is_a_movement_and_has_our_id() -> None:
+def test_only_a_successful_refund_is_read_as_a_movement_and_it_has_our_id() -> None:
     refund_id = uuid4()
     reversal = movement(**refund(metadata={"refund_id": ids.format_id(ids.REFUND, refund_id)}))
     assert reversal is not None

@@ -35,7 +35,7 @@ class DrainableServer:
     world: World
 
     def drain(self) -> None:
-        """Do the first step of SIGTERM."""
+        """Begin a shutdown, as a process does on SIGTERM."""
         self.app.on_drain()
         self.server.drain()
 
@@ -104,7 +104,7 @@ async def test_a_drain_does_not_close_idle_connections(
             assert answer.status == 200
 
 
-async def test_a_pending_response_closes_its_connection_during_a_drain(
+async def test_a_connection_closes_after_its_pending_response_during_a_drain(
     process: DrainableServer, settings: Settings
 ) -> None:
     connection = await asyncpg.connect(settings.database_url)

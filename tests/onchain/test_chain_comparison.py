@@ -156,7 +156,7 @@ async def test_an_incorrect_ledger_entry_opens_a_case(ground: ChainWorld, column
     assert "in the ledger" in subject
 
 
-async def test_an_incorrect_ledger_entry_of_a_refund_opens_a_case(refunding: RefundWorld) -> None:
+async def test_an_incorrect_ledger_entry_for_a_refund_opens_a_case(refunding: RefundWorld) -> None:
     payment, _ = await refunding.paid("USDT")
     await refunding.ask(payment)
     await refunding.turn()

@@ -1,4 +1,4 @@
-"""Problems between a buyer's transfer and its payment, on a real chain."""
+"""Deposits that disappear, fall short or are missed at first, on a real chain."""
 
 from collections.abc import AsyncIterator
 from contextlib import AsyncExitStack
@@ -104,7 +104,7 @@ async def test_a_token_fee_leaves_a_deposit_short_unless_the_tolerance_covers_it
 async def test_a_tolerance_is_rounded_down(usdt: DepositGround) -> None:
     await usdt.ground.world.rows("UPDATE merchant SET deposit_tolerance = 0.001")
     payment, session = await usdt.bill(amount=Decimal("25.55"), amount_text="25.55")
-    tolerance = 255  # and a half
+    tolerance = 255  # rounded down from 255.5
     await usdt.transfer(session, session.quote.total_minor - tolerance - 1)
     await usdt.ground.final(40)
     assert await usdt.outcome(payment) == ("PROCESSING", None, [])

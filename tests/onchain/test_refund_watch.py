@@ -61,7 +61,7 @@ def count_logs(disposition: str) -> float:
 
 
 async def assert_still_sendable(world: RefundWorld, payment: Any, refund: Any) -> None:
-    """The refund is unchanged, and can still be sent."""
+    """Assert that the refund is unchanged and can still be sent."""
     assert await world.stands(refund) == QUEUED
     assert await world.ground.status(payment) == "PAID"
     await world.turn()

@@ -1,4 +1,4 @@
-"""The on-chain tables: the meaning of final logs, and the end of sessions without a log."""
+"""The on-chain rules: what final logs mean, and when sessions without a log end."""
 
 from dataclasses import replace
 from datetime import timedelta
@@ -197,12 +197,12 @@ def test_a_recent_hash_delays_a_change_of_method(
     )
 
 
-def test_a_final_revert_because_of_the_deadline_fails_immediately() -> None:
+def test_a_final_revert_because_of_the_deadline_fails_the_session_immediately() -> None:
     facts = evidence(posted_transactions=(revert("expired", timedelta(0)),))
     assert decide_onchain_session(facts) == failed(FailureReason.TX_REVERTED)
 
 
-def test_a_different_revert_fails_after_a_grace_period_without_a_retry() -> None:
+def test_a_different_revert_fails_the_session_after_a_grace_period_without_a_retry() -> None:
     early = revert("transfer", RETRY_GRACE - SECOND)
     late = revert("transfer", RETRY_GRACE)
     assert decide_onchain_session(evidence(posted_transactions=(early,))) == OPEN
@@ -265,7 +265,7 @@ def test_a_session_expires_when_the_final_blocks_are_past_the_deadline() -> None
     assert decide_onchain_session(evidence_after()) == CLOSED
     assert (
         decide_onchain_session(evidence_after(final_at=DEADLINE)) == AUTHORISING
-    )  # the same second could have another block
+    )  # another block could have the same timestamp
 
 
 def test_a_session_expires_immediately_if_two_endpoints_have_shown_the_blocks() -> None:
@@ -273,7 +273,7 @@ def test_a_session_expires_immediately_if_two_endpoints_have_shown_the_blocks() 
     assert decide_onchain_session(evidence_after(**early)) == AUTHORISING
     assert (
         decide_onchain_session(evidence_after(**early, window_at=DEADLINE)) == AUTHORISING
-    )  # as above
+    )  # another block could have the same timestamp
     assert decide_onchain_session(evidence_after(**early, window_at=DEADLINE + SECOND)) == CLOSED
 
 
@@ -294,7 +294,9 @@ def test_a_session_with_any_evidence_waits_for_the_final_blocks(trace: dict[str,
 
 
 @pytest.mark.parametrize("state", [PostedTransactionState.UNKNOWN, PostedTransactionState.PENDING])
-def test_a_hash_that_was_never_mined_is_an_onchain_timeout(state: PostedTransactionState) -> None:
+def test_a_transaction_that_was_never_mined_is_an_onchain_timeout(
+    state: PostedTransactionState,
+) -> None:
     assert decide_onchain_session(evidence_after(posted_transactions=(posted(state),))) == failed(
         FailureReason.ONCHAIN_TIMEOUT
     )

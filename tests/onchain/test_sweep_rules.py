@@ -64,7 +64,7 @@ def test_a_batch_is_due_by_count_age_or_value(
     assert sizes(addresses) == expected
 
 
-def test_a_sweep_request_includes_only_deposits_that_were_final_by_then() -> None:
+def test_a_sweep_request_includes_only_deposits_that_were_already_final() -> None:
     policy = replace(POLICY, requested_at=YOUNG.oldest_at)
     assert sizes([YOUNG], policy) == [1]
     assert sizes([replace(YOUNG, oldest_at=NOW)], policy) == []

@@ -1,4 +1,4 @@
-"""If several watchers run, or a watcher is killed, each log has its effect exactly once."""
+"""Each log takes effect exactly once, even if several watchers run or a watcher is killed."""
 
 import asyncio
 import os
@@ -184,7 +184,6 @@ async def test_a_single_process_holds_the_lock_until_its_connection_is_lost(
 
 
 async def test_a_lock_can_be_verified_concurrently(settings: Settings) -> None:
-    """Concurrent checks can all verify the lock."""
     async with hold_advisory_lock(settings.database_url, "watch:native", verified_for_s=0) as lock:
         await asyncio.gather(*(lock.verify() for _ in range(3)))
         assert lock.is_held

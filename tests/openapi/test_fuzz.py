@@ -371,7 +371,7 @@ def _renew_key(case: Case) -> None:
 
 
 def _write_integers(case: Case) -> None:
-    """Write whole numbers without a fraction: JSON Schema accepts 1.0 as an integer, we do not."""
+    """Write whole numbers without a fraction; unlike JSON Schema, we reject 1.0 as an integer."""
     for container in (case.body, case.query):
         if isinstance(container, dict):
             for name, value in container.items():

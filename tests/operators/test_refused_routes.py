@@ -1,4 +1,4 @@
-"""Rejected requests: a missing token, an unknown operation or object, invalid fields.
+"""Rejected requests: a missing token, an unknown operation or object, or invalid fields.
 
 A rejected request changes nothing, so these tests share an installation and a server.
 """

@@ -110,7 +110,7 @@ async def test_every_combination_of_filters_lists_the_matching_payments(api: Api
     def check_query(query: dict[str, Any]) -> None:
         expected = [row.id for row in rows if matches(row, query)]
         if len(expected) > 40 * query["limit"]:
-            query["limit"] = 20  # because small pages take long
+            query["limit"] = 20  # because small pages would take too long
         listed_pages = asyncio.run_coroutine_threadsafe(pages(api, **query), loop).result(60)
         assert [item for page in listed_pages for item in page] == expected
         assert all(len(page) == query["limit"] for page in listed_pages[:-1])

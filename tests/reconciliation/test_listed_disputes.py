@@ -56,7 +56,7 @@ async def win(shop: Shop, payment: Payment, reference: str) -> None:
 
 
 async def list_sides(shop: Shop, run: RunRecord) -> list[tuple[Any, ...]]:
-    """List a run's dispute sums of both sides."""
+    """List a run's dispute totals for both sides."""
     sums = (await shop.world.perform(ShowReconciliationRun(run_id=run.id))).sums
     return [
         (side.type, side.lines, side.gateway, side.service, side.ledger, side.merchants)

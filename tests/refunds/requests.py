@@ -38,7 +38,7 @@ async def capture_payment(api: Api, created: Answer) -> None:
 
 
 async def create_in_status(api: Api, status: str) -> Answer:
-    """Create a payment of 1590.00 THB with this status; the status can be REFUNDED, too."""
+    """Create a payment of 1590.00 THB with this status, which can also be REFUNDED."""
     if "REFUNDED" not in status and status != "PAID":
         created = await api.create()
         await bring_to(api, created, status)
@@ -53,7 +53,7 @@ async def create_in_status(api: Api, status: str) -> Answer:
 
 
 async def post_refund(api: Api, created: Answer, key: str | None = None, **body: Any) -> Answer:
-    """Send `POST /payments/{id}/refunds`; if there are no fields, without a body."""
+    """Send `POST /payments/{id}/refunds`, without a body if there are no fields."""
     options: dict[str, Any] = {"json": body} if body else {}
     return await _post(api, created.json["id"], key or str(uuid4()), **options)
 

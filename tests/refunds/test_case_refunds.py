@@ -1,4 +1,4 @@
-"""Unassigned money is refunded once, automatically if the merchant has chosen that."""
+"""Unassigned money is refunded once, and automatically if the merchant has enabled that."""
 
 from collections.abc import Awaitable, Callable
 from uuid import UUID, uuid4
@@ -102,7 +102,7 @@ async def read_case(world: World) -> tuple[str, str | None]:
 
 
 @BY_NAME
-async def test_unassigned_money_is_refunded_automatically_if_the_merchant_has_chosen_that(
+async def test_unassigned_money_is_refunded_automatically_if_the_merchant_has_enabled_that(
     world: World, name: str
 ) -> None:
     kind, create_stray = STRAYS[name]
@@ -158,7 +158,7 @@ async def test_only_cases_of_unassigned_money_are_refunded_automatically(
     assert len(await world.rows("SELECT 1 FROM refund")) == (kind in AUTO_REFUND_KINDS)
 
 
-async def test_a_gateway_timeout_for_a_week_does_not_cause_a_refund(world: World) -> None:
+async def test_a_week_of_gateway_timeouts_does_not_cause_a_refund(world: World) -> None:
     await set_auto_refund(world, on=True)
     payment = await world.create(expires_in_s=86_400)
     await world.select(payment)

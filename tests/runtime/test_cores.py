@@ -1,4 +1,4 @@
-"""The number of usable cores: containers and units have quotas besides the CPU affinity."""
+"""The number of usable cores: containers and units have quotas in addition to the CPU affinity."""
 
 import os
 from pathlib import Path

@@ -58,7 +58,7 @@ def test_counters_and_histograms_are_summed_and_the_largest_gauge_is_used(board:
     ]
 
 
-def test_the_counters_of_an_ended_process_are_kept_and_its_gauges_removed(board: Board) -> None:
+def test_the_counters_of_an_ended_process_are_kept_and_its_gauges_are_removed(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, [0.5]))
     _leave(board, 2, 12, _process(4, 30.0, [0.5]))
     for _ in range(2):  # a repeated call has no effect

@@ -25,7 +25,7 @@ _HOUR_S = 3600
 _SECONDS = 30
 _WORKERS = 4
 _FAULT_WAIT_S = 15.0  # the time that a fault waits for a second, concurrent event
-#: The fault that fails each check of the grader.
+#: For each of the grader's checks, the fault that it detects.
 FAULTS = {
     "paid": "ignores_payments",
     "crowd": "drops_excess_webhooks",
@@ -48,7 +48,7 @@ FAULTS = {
     "expired_first": "expires_with_any_payment",
     "both_paid": "delivers_for_each_payment",
 }
-#: Faults that a single shop can have together.
+#: Faults that a single shop can have at the same time.
 ALL_FAULTS = [
     fault
     for check, fault in (FAULTS | MONEY_FAULTS).items()
@@ -325,7 +325,7 @@ def _is_good(headers: Any, body: bytes, faults: set[str]) -> bool:
 
 @asynccontextmanager
 async def broken_shop(sides: Mapping[str, Side] | None = None) -> AsyncIterator[str]:
-    """Serve shops; yield their base URL. A shop's URL is the base URL and its faults.
+    """Serve shops; yield their base URL. A shop's URL is the base URL followed by its faults.
 
     If a shop has real payments, `sides` contains its test merchant.
     """

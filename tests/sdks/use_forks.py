@@ -77,7 +77,7 @@ def by_fork(base: str, key: str) -> list[Result]:
 
 
 def by_feed_reader(base: str, key: str) -> list[Result]:
-    """Read parts of the feed with different lengths, with the CLI's client."""
+    """Read parts of different lengths from the feed with the CLI's client."""
     from payintent_cli.feed import Feed
     from payintent_cli.keys import Access
 

@@ -1,4 +1,4 @@
-"""Contracts without a chain, which suffice for everything before a transaction."""
+"""Contracts without a chain, for tests that do not need transactions."""
 
 import secrets as chance
 from collections.abc import AsyncIterator, Mapping

@@ -47,7 +47,7 @@ async def make_template(url: str) -> None:
 
 
 async def copy_template(url: str) -> str:
-    """Copy the template for the template with a merchant; return its URL."""
+    """Copy the template to create the template with a merchant; return its URL."""
     connection = await asyncpg.connect(url)
     await connection.execute(f'CREATE DATABASE "{WORLD_TEMPLATE}" TEMPLATE "{TEMPLATE}"')
     await connection.close()
@@ -55,7 +55,7 @@ async def copy_template(url: str) -> str:
 
 
 async def make_passwords_cheap(connection: asyncpg.Connection, password: str) -> None:
-    """Hash the password once instead of 4,096 times, which both sides do for each connection.
+    """Hash the password once instead of 4,096 times, because both sides hash it on every connect.
 
     The hash is computed here, because PostgreSQL 15 has no setting for the iterations.
     """

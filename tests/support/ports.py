@@ -33,8 +33,8 @@ def free_port_base() -> int:
 def reserve_ports(first: int, count: int = 1) -> bool:
     """Reserve consecutive ports until this process ends. Returns False if a port is not free.
 
-    Each port is a byte of a file, on which the process holds a record lock (fcntl(2)). Between the
-    reservation and the start of the server, the port is otherwise free for every other process.
+    Each port is a byte of a file, on which the process holds a record lock (fcntl(2)). Without
+    the lock, another test process could take the port before the server starts.
     """
     ports = range(first, first + count)
     if not _reserved_ports.isdisjoint(ports):

@@ -1,4 +1,4 @@
-"""Staging of races: a first transaction that holds its locks, and a second that must wait."""
+"""Stage races between a first transaction that holds its locks and a second that must wait."""
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable

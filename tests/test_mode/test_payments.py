@@ -1,4 +1,4 @@
-"""The test gateway: the actions of a test key on its payments, handled as at any gateway."""
+"""The test gateway: a test key's actions on its payments are handled as at any other gateway."""
 
 from dataclasses import replace
 from uuid import uuid4
@@ -37,7 +37,7 @@ async def test_a_test_key_can_pay_its_payment_without_a_page(side: Api) -> None:
     [callback] = await side.world.rows("SELECT account_id, session_id FROM callback")
     assert (
         callback["account_id"] == side.world.account_id
-    )  # it was received like the callback of any gateway
+    )  # it was received like any other gateway's callback
 
 
 async def test_a_payment_with_a_selected_method_is_paid_through_that_session(side: Api) -> None:
@@ -186,7 +186,7 @@ async def test_some_amounts_are_declined_for_every_card(
 
 
 @pytest.mark.parametrize("amount", ["666.01", "666.02"])
-async def test_some_amounts_open_no_session(side: Api, amount: str) -> None:
+async def test_some_amounts_do_not_open_a_session(side: Api, amount: str) -> None:
     created = await side.create(amount=amount)
     for _ in range(7):  # and it does not count as an outage
         assert refusal(await act(side, created, "pay")) == (502, "PG_UPSTREAM_ERROR")

@@ -135,7 +135,7 @@ _READ_TEXTS = """() => {
   }
   return texts.join("\\n");
 }"""
-#: Texts that appear on a page if a template receives a wrong value or none.
+#: Strings that appear on a page if a template receives a wrong value or none.
 RAW_TEXTS = (
     "built-in method",
     "bound method",
@@ -179,7 +179,7 @@ async def too_small(page: Page) -> list[str]:
 
 
 async def raw_texts(page: Page) -> list[str]:
-    """Find technical texts that must not be displayed."""
+    """Find technical strings that must not be displayed."""
     text: str = await page.evaluate(_READ_TEXTS)
     return [f"the page contains {item!r}" for item in RAW_TEXTS if item in text]
 

@@ -82,7 +82,7 @@ class Shop:
             case "busy":
                 problem = {"code": "RATE_LIMITED", "message": "slow down"}
                 return web.json_response(problem, status=429, headers={"Retry-After": "7"})
-            case "soon":  # succeeds at the third attempt
+            case "soon":  # succeeds on the third attempt
                 if self.request_counts[f"{request.method} {kind}"] < 3:
                     return web.Response(status=503, text="<h1>sorry</h1>", headers=_EMPTY)
                 return web.json_response({"status": "PENDING", "version": 1})

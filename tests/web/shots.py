@@ -25,14 +25,14 @@ from tests.web.states import STATES
 from tests.web.visiting import SMALL_PX, open_state, screen
 
 FOLDER = Path(os.environ.get("VAR_DIR", "var")) / "screenshots"
-_IS_COMPLETE = os.environ.get("ALL") == "1"  # also dark and in every language
+_IS_COMPLETE = os.environ.get("ALL") == "1"  # also in dark mode and in every language
 _CONSOLE = "console-"  # prefix for console pages
 _WIDE_PX = 1280
 _PORTAL = "portal"  # every page of the merchant portal
 _README_STATE = "choose-shop"
-_DOCS = "docs"  # the pictures in the documentation, which are part of the repository
+_DOCS = "docs"  # the documentation's screenshots, which are part of the repository
 _DOCS_FOLDER = Path(__file__).parents[2] / "docs" / "pictures"
-_PORTRAITS = "portraits"  # the documentation's pictures of the checkout
+_PORTRAITS = "portraits"  # the documentation's screenshots of the checkout
 
 
 async def shoot_portal(gallery: Gallery, browser: Browser, folder: Path) -> int:

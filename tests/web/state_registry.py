@@ -19,7 +19,7 @@ class Visit:
     entry: str = ""  # the text to enter before the button is pressed
     wallet: bool = False  # whether the browser has a wallet
     headers: Mapping[str, str] = field(default_factory=dict[str, str])
-    texts: tuple[str, ...] = ()  # keys of texts on the page
+    texts: tuple[str, ...] = ()  # keys of messages on the page
 
 
 Arrange = Callable[[Gallery], Awaitable[Visit]]

@@ -82,7 +82,7 @@ async def test_the_button_bar_is_not_fixed_in_a_frame(gallery: Gallery, browser:
         assert await checks.overflow(page) == []
 
 
-async def test_the_button_bar_is_not_fixed_on_a_low_or_wide_screen(
+async def test_the_button_bar_is_not_fixed_on_a_short_or_wide_screen(
     gallery: Gallery, browser: Browser
 ) -> None:
     async with await screen(browser) as context:

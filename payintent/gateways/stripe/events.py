@@ -93,7 +93,7 @@ _THIN_EVENT = "v2.core.event"
 
 
 def session_form(session: GatewaySessionRequest | GatewaySessionRef) -> dict[str, str]:
-    """Build the form that creates a session's payment intent. It is always the same.
+    """Build the form that creates a session's payment intent; it is the same for every attempt.
 
     The account's settings determine which payment methods are offered. Only delayed methods are
     excluded here. Recent API versions reject `payment_method_types`.

@@ -29,7 +29,7 @@ PAGE_ORIGINS = {
     SANDBOX: "https://sandbox-pgw-ui.2c2p.com",
 }
 MAINTENANCE_PATH = "/PaymentAction/2.0/action"
-#: The URL of the maintenance API, for refunds, for each base URL of the payment API.
+#: The maintenance API, which handles refunds, for each base URL of the payment API.
 MAINTENANCE_URLS = {
     LIVE: f"https://t.2c2p.com{MAINTENANCE_PATH}",
     SANDBOX: f"https://demo2.2c2p.com/2C2PFrontend{MAINTENANCE_PATH}",

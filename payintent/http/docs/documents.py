@@ -107,7 +107,7 @@ GUIDES = (
     Guide(
         "sdk-cli",
         "sdks/cli/README.md",
-        "Command line",
+        "Command-line tool",
         "List payments, forward webhooks to your machine, and grade your integration.",
     ),
     Guide(

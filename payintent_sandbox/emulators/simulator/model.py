@@ -22,7 +22,7 @@ class Status(StrEnum):
     """The status of a session: it starts open and ends once."""
 
     OPEN = "open"
-    AUTHORISING = "authorising"  # the buyer is in the challenge
+    AUTHORISING = "authorising"  # the buyer is completing the challenge
     PAID = "paid"
     DECLINED = "declined"
     CANCELLED = "cancelled"  # by the buyer

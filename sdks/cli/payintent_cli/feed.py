@@ -1,4 +1,4 @@
-"""Reads the event feed, with the raw bytes of each event as in its webhook."""
+"""Reads the event feed. Each event has exactly the same bytes as its webhook's body."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ class History(RuleBasedStateMachine):
         self.paid: set[Key] = set()
         self.refunded: set[Key] = set()
         self.stray: Counter[str] = Counter()  # sent to the gateway by mistake
-        self.received: Counter[str] = Counter()  # by the receiver, in any way
+        self.received: Counter[str] = Counter()  # by the receiver, by any means
         self.fee = False
 
     def teardown(self) -> None:

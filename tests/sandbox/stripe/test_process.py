@@ -1,4 +1,4 @@
-"""The Stripe emulator as a process: only local, in memory, and usable with Stripe's client."""
+"""The Stripe emulator as a process: local only, in memory, and usable with Stripe's client."""
 
 import subprocess
 import sys

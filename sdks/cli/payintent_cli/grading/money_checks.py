@@ -247,8 +247,8 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     ),
     (
         "late_money",
-        "a card that is declined, then charged; the service records the money as a case",
-        "deliver only after payment.completed; money recorded as a case is refunded automatically",
+        "a card that is declined, then charged; the service opens a case for the money",
+        "deliver only after payment.completed; the service refunds late money automatically",
         _late_money,
     ),
     (

@@ -116,7 +116,7 @@ PAID = Check(
 CHECKS = [
     Check(
         name="crowd",
-        tried=f"{PAYMENTS_AT_ONCE} concurrent payments, each with a timeout of 15 seconds",
+        tried=f"webhooks for {PAYMENTS_AT_ONCE} orders at once, each with a timeout of 15 seconds",
         mend="store the event and respond with 2xx; do slow work in the background",
         run=_crowd,
     ),
@@ -128,7 +128,7 @@ CHECKS = [
     ),
     Check(
         name="race",
-        tried="the same webhook twice concurrently, then again",
+        tried="the same webhook twice at the same time, then once more",
         mend="use a unique constraint on webhook-id instead of a check before the write",
         run=_race,
     ),
