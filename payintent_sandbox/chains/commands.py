@@ -57,7 +57,8 @@ def fund_account(
 
 @app.command()
 def mine(
-    slug: _Slug, count: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")] = 1
+    slug: _Slug,
+    count: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Number of blocks.")] = 1,
 ) -> None:
     """Mine blocks on a chain immediately."""
     from payintent_sandbox.chains import devchain
@@ -67,7 +68,10 @@ def mine(
 
 @app.command()
 def reorg(
-    slug: _Slug, depth: Annotated[int, typer.Argument(min=1, max=_COUNT_MAX, help="Blocks.")]
+    slug: _Slug,
+    depth: Annotated[
+        int, typer.Argument(min=1, max=_COUNT_MAX, help="Number of blocks to replace.")
+    ],
 ) -> None:
     """Replace the last blocks with empty blocks; the old transactions are lost.
 

@@ -54,7 +54,7 @@ async def test_nothing_is_reported_if_the_database_responds() -> None:
     assert messages == []
 
 
-def test_the_command_line_names_the_unavailable_database_without_its_password(
+def test_a_command_names_the_unavailable_database_without_its_password(
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     report_unavailable_database("postgresql://payintent:secret@db.example:5433/payintent")

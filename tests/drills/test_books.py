@@ -44,7 +44,7 @@ def test_every_kind_ends_in_a_known_status() -> None:
         assert kind.ends <= {str(status) for status in PaymentStatus}
 
 
-def test_a_reader_that_died_during_a_write_resumes_before_that_page(tmp_path: Path) -> None:
+def test_a_reader_that_died_while_writing_a_page_reads_that_page_again(tmp_path: Path) -> None:
     journal = Journal(tmp_path / "feed")
     assert journal.mend() is None
     journal.add("A1", ["a", "b"])

@@ -161,7 +161,7 @@ async def test_an_invalid_value_is_rejected_and_kept_in_the_form(
         ("http://shop.example.com/", "must be https"),
     ],
 )
-async def test_callback_urls_of_the_operators_network_are_rejected_in_production(
+async def test_callback_urls_in_the_operators_network_are_rejected_in_production(
     api: Api, developer: Person, settings: Settings, url: str, message: str
 ) -> None:
     """The error does not reveal whether a host name exists."""

@@ -28,7 +28,7 @@ async def _cases(side: Api, created: Answer) -> list[str]:
     return await side.world.cases(await payment_of(side, created))
 
 
-async def test_a_test_key_can_pay_its_payment_without_a_page(side: Api) -> None:
+async def test_a_test_key_can_complete_its_payment_without_a_page(side: Api) -> None:
     created = await side.create()
     paid = await act(side, created, "pay")
     assert (paid.status, paid.json["status"], paid.json["provider"]) == (200, "PAID", "test")

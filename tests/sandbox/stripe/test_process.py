@@ -74,7 +74,7 @@ async def test_the_emulator_listens_only_on_the_loopback_interface(url: str) -> 
     assert listening == [f"{LOOPBACK}:{port}"]
 
 
-async def test_the_emulator_does_not_write_the_machine_wide_file_of_localstripe(
+async def test_the_emulator_does_not_write_localstripes_machine_wide_file(
     api: stripe.StripeClient,
 ) -> None:
     before = SHARED_FILE.stat().st_mtime_ns if SHARED_FILE.exists() else None
@@ -83,7 +83,7 @@ async def test_the_emulator_does_not_write_the_machine_wide_file_of_localstripe(
     assert after == before
 
 
-async def test_an_idempotency_key_creates_one_intent_and_rejects_another_order(
+async def test_an_idempotency_key_creates_one_intent_and_cannot_be_used_for_another_order(
     api: stripe.StripeClient,
 ) -> None:
     options: stripe.RequestOptions = {"idempotency_key": "one"}
