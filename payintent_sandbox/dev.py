@@ -235,7 +235,7 @@ def _greet(installation: SandboxInstallation, var_dir: Path) -> None:
     print(f"  shop       {installation.shop_url}")
     print(f"  api        {installation.api_url}")
     print(f"  console    {installation.operator_url}   (operator tokens are in dev.json)")
-    scale = f"delays are {installation.time_scale:g} times shorter"
+    scale = f"delays are divided by {installation.time_scale:g}"
     print(f"  simulator  {installation.simulator_url}   ({scale})")
     for gateway in installation.gateways:
         print(f"  {gateway.provider:10} {gateway.url}   (an emulator: no money moves there)")

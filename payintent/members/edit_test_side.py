@@ -23,19 +23,21 @@ from payintent.merchants.provisioning import lock_test_merchant, lock_test_side
 from payintent.operators.operation import Actor, ChangeOperation, OperationContext, run
 
 TEST_KEYS_MAX = 50  # active keys
-_ROLLS_MAX = 20
-_ROLLS_PERIOD = timedelta(hours=1)
+_ROTATIONS_MAX = 20
+_ROTATIONS_PERIOD = timedelta(hours=1)
 _FIRST_KEY = "first"
 _TOO_MANY_KEYS = f"There are already {TEST_KEYS_MAX} active keys. Revoke a key first."
 _ALREADY_CREATED = (
     "A key has been created since you opened this page. If it is yours, its secret cannot be shown "
     "again: revoke it and create another key."
 )
-_ALREADY_ROLLED = (
-    "The secret has been rolled since you opened this page. If you have not stored the new secret, "
-    "roll it again."
+_ALREADY_ROTATED = (
+    "The secret has been rotated since you opened this page. If you have not stored the new "
+    "secret, rotate it again."
 )
-_TOO_MANY_ROLLS = f"The secret can be rolled up to {_ROLLS_MAX} times an hour. Try again later."
+_TOO_MANY_ROTATIONS = (
+    f"The secret can be rotated up to {_ROTATIONS_MAX} times an hour. Try again later."
+)
 _PRIVATE_HOST = "The host of the callback URL must have only public addresses."
 
 
@@ -190,7 +192,7 @@ async def create_test_key(
         return await run(replace(context, actor=actor), tx, change)
 
 
-async def roll_test_secret(
+async def rotate_test_secret(
     context: OperationContext,
     actor: Actor,
     merchant_id: int,
@@ -206,14 +208,14 @@ async def roll_test_secret(
     await change.check(context)
     async with context.database.transaction() as tx:
         await lock_test_merchant(tx, merchant_id)
-        await _check_rolls(tx, merchant_id, newest_secret)
+        await _check_rotations(tx, merchant_id, newest_secret)
         return await run(replace(context, actor=actor), tx, change)
 
 
-async def _check_rolls(tx: Tx, merchant_id: int, newest_secret: UUID | None) -> None:
-    times = await list_secret_times(tx, merchant_id, _ROLLS_MAX)
+async def _check_rotations(tx: Tx, merchant_id: int, newest_secret: UUID | None) -> None:
+    times = await list_secret_times(tx, merchant_id, _ROTATIONS_MAX)
     if (times[0].id if times else None) != newest_secret:
-        raise ConflictError(_ALREADY_ROLLED)
-    earliest = await get_current_time(tx) - _ROLLS_PERIOD
-    if len(times) == _ROLLS_MAX and times[-1].created_at > earliest:
-        raise ConflictError(_TOO_MANY_ROLLS)
+        raise ConflictError(_ALREADY_ROTATED)
+    earliest = await get_current_time(tx) - _ROTATIONS_PERIOD
+    if len(times) == _ROTATIONS_MAX and times[-1].created_at > earliest:
+        raise ConflictError(_TOO_MANY_ROTATIONS)

@@ -68,7 +68,7 @@ PORTAL_ROUTES: list[Route] = [
     _post("/merchant/events/{event_id}/replay", lists.post_replay),
     _get("/merchant/settings", settings.get_settings),
     _post("/merchant/settings/save", settings.post_settings),
-    _post("/merchant/settings/secret", settings.post_roll_secret),
+    _post("/merchant/settings/secret", settings.post_rotate_secret),
     _post("/merchant/settings/test-event", settings.post_test_event),
     _get("/merchant/keys", keys.get_keys),
     _post("/merchant/keys", keys.post_key),

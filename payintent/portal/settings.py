@@ -12,7 +12,7 @@ from payintent.members.edit_test_side import (
     EditableSettings,
     SettingsConflictError,
     change_test_settings,
-    roll_test_secret,
+    rotate_test_secret,
 )
 from payintent.members.model import MemberRight
 from payintent.merchants.callback_secrets import list_secret_times
@@ -76,11 +76,11 @@ async def post_settings(visit: MemberVisit) -> Response:
 
 
 @member_page(MemberRight.MANAGE_TEST)
-async def post_roll_secret(visit: MemberVisit) -> Response:
+async def post_rotate_secret(visit: MemberVisit) -> Response:
     """`POST /merchant/settings/secret`: replace the webhook secret, and show it once."""
     try:
         await take_change_token(visit)
-        issued_secret = await roll_test_secret(
+        issued_secret = await rotate_test_secret(
             visit.context.operation_context,
             visit.actor,
             visit.merchant_id,

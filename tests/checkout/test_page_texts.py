@@ -1,4 +1,4 @@
-"""The texts of the hosted page: languages, the receipt, the QR code and the link back."""
+"""The wording of the hosted page: its languages, the receipt, the QR code and the link back."""
 
 import json
 import re

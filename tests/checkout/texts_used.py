@@ -1,4 +1,4 @@
-"""Find the texts of the checkout's templates, scripts and Python code."""
+"""Find the translated strings in the checkout's templates, scripts and Python code."""
 
 import ast
 import re

@@ -69,7 +69,7 @@ async def refusal(world: World, payment: Payment) -> str:
 
 
 async def inquire_all(world: World) -> None:
-    """Let the janitor query every session that has not ended."""
+    """Run an inquiry for every session that has not ended."""
     await world.rows("UPDATE session SET inquire_at = clock() WHERE inquire_at IS NOT NULL")
     for ask in await session_store.claim_due(world.database, 100, 60.0, []):
         await world.service.session_inquirer.inquire(ask)

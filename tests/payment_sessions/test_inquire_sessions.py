@@ -1,4 +1,4 @@
-"""The janitor: its inquiries, their retries, and its repairs."""
+"""The inquiries of the worker: their schedule, their retries, and their repairs."""
 
 from dataclasses import replace
 from uuid import UUID
@@ -31,7 +31,7 @@ class _Crash(BaseException):
 
 
 async def wait_s(world: World, session_id: UUID) -> float | None:
-    """Return the janitor's delay before the next inquiry about a session."""
+    """Return the delay before the next inquiry about a session."""
     [row] = await world.rows(
         "SELECT extract(epoch FROM inquire_at - clock())::float8 AS wait FROM session "
         "WHERE id = $1",

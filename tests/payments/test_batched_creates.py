@@ -79,11 +79,11 @@ async def test_used_keys_in_a_batch_are_replayed_or_refused_individually(world: 
     first = world.request()
     original = await world.service.payment_creator.create(first)
     changed = world.request(key=first.key)  # the same key with a different body
-    again, conflict, fresh = await create_together(world, first, world.request(), changed)
+    again, fresh, conflict = await create_together(world, first, world.request(), changed)
     replayed = await again
     assert (replayed.payment, replayed.replayed) == (original.payment, True)
-    assert not (await conflict).replayed
-    error = await outcome(fresh)
+    assert not (await fresh).replayed
+    error = await outcome(conflict)
     assert error.code is ErrorCode.IDEMPOTENCY_CONFLICT
     assert len(await world.rows("SELECT FROM payment")) == 3
 

@@ -43,7 +43,7 @@ async def sweep(world: World, limit: int = 500) -> int:
 
 
 async def inquire_all(world: World) -> int:
-    """Let the janitor inquire about every due session."""
+    """Run an inquiry about every due session."""
     due = await session_store.claim_due(world.database, 100, 60, [])
     for session in due:
         await world.service.session_inquirer.inquire(session)
@@ -481,7 +481,7 @@ async def test_a_payment_does_not_expire_while_its_gateway_is_authorising(world:
 async def test_a_gateway_that_was_not_queried_does_not_count_as_unresponsive(world: World) -> None:
     payment = await create_elapsed_processing(world)
     await sweep(world)
-    await world.move_clock(TTL_S + 24 * 3600)  # the janitor was down, so there was no inquiry
+    await world.move_clock(TTL_S + 24 * 3600)  # the worker was down, so there was no inquiry
     assert await sweep(world) == 0
     await inquire_all(world)
     assert await world.status(payment) == "EXPIRED"

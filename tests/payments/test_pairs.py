@@ -163,7 +163,7 @@ class Pair:
         return payment
 
     async def report(self, side: Side, report: SessionReport) -> None:
-        """Let a gateway call back, or the janitor inquire if the gateway sends no callbacks."""
+        """Deliver a callback, or run an inquiry if the gateway sends no callbacks."""
         session_id, service = self.sessions[side.account_id], self.world.service
         if side.gateway.behaviour.calls_back:
             callback = VerifiedCallback(id=uuid4().hex, session_id=session_id, report=report)

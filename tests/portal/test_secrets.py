@@ -7,7 +7,7 @@ from uuid import UUID, uuid4
 import pytest
 
 from payintent.core.errors import ConflictError
-from payintent.members.edit_test_side import TEST_KEYS_MAX, create_test_key, roll_test_secret
+from payintent.members.edit_test_side import TEST_KEYS_MAX, create_test_key, rotate_test_secret
 from payintent.members.operations import member_actor
 from tests.portal.member_browser import Person, words
 from tests.portal.test_settings import developer, find_test_merchant, live_state, read_fields, save
@@ -60,7 +60,9 @@ async def test_parallel_submissions_create_a_single_key_and_a_single_secret(
         assert len(rows) == 2, table  # including the first key or secret
 
 
-async def test_the_number_of_keys_and_secret_rolls_is_limited(api: Api, developer: Person) -> None:
+async def test_the_number_of_keys_and_secret_rotations_is_limited(
+    api: Api, developer: Person
+) -> None:
     del developer
     side, context = await find_test_merchant(api.world), api.world.service.operation_context
     actor = member_actor(api.world.merchant_id, "dee@shop.test")
@@ -73,12 +75,12 @@ async def test_the_number_of_keys_and_secret_rolls_is_limited(api: Api, develope
         await create_test_key(context, actor, side, name="x", newest_key=newest_key)
     for _ in range(19):
         newest_secret = await _newest_secret(api.world)
-        await roll_test_secret(context, actor, side, newest_secret=newest_secret, overlap_s=0)
+        await rotate_test_secret(context, actor, side, newest_secret=newest_secret, overlap_s=0)
     newest_secret = await _newest_secret(api.world)
     with pytest.raises(ConflictError, match="20 times an hour"):
-        await roll_test_secret(context, actor, side, newest_secret=newest_secret, overlap_s=0)
+        await rotate_test_secret(context, actor, side, newest_secret=newest_secret, overlap_s=0)
     await api.world.move_clock(3_700)
-    await roll_test_secret(context, actor, side, newest_secret=newest_secret, overlap_s=0)
+    await rotate_test_secret(context, actor, side, newest_secret=newest_secret, overlap_s=0)
 
 
 async def _newest_secret(world: World) -> UUID:
@@ -87,7 +89,7 @@ async def _newest_secret(world: World) -> UUID:
     return row["id"]
 
 
-async def test_a_rolled_secret_is_shown_once_and_the_previous_secret_overlaps(
+async def test_a_rotated_secret_is_shown_once_and_the_previous_secret_overlaps(
     api: Api, developer: Person, capsys: pytest.CaptureFixture[str]
 ) -> None:
     fields = await read_fields(developer) | {"overlap_hours": "1"}
@@ -97,7 +99,7 @@ async def test_a_rolled_secret_is_shown_once_and_the_previous_secret_overlaps(
     assert "Signs webhooks until" in text
     again = await developer.post("/merchant/settings/secret", **fields)
     assert again.status == 409
-    assert "The secret has been rolled since you opened this page." in words(again)
+    assert "The secret has been rotated since you opened this page." in words(again)
     audit = str([dict(row) for row in await api.world.rows("SELECT * FROM audit")])
     captured = capsys.readouterr()
     assert secret not in text + words(again) + audit + captured.out + captured.err

@@ -15,7 +15,7 @@ from payintent.members.edit_test_side import (
     EditableSettings,
     change_test_settings,
     create_test_key,
-    roll_test_secret,
+    rotate_test_secret,
 )
 from payintent.members.model import MemberRole
 from payintent.members.operations import member_actor
@@ -377,7 +377,7 @@ async def test_the_settings_functions_refuse_a_live_merchant(api: Api) -> None:
     with pytest.raises(RefusedError, match="can change the live side"):
         await create_test_key(context, actor, live, name="x", newest_key="")
     with pytest.raises(RefusedError, match="can change the live side"):
-        await roll_test_secret(context, actor, live, newest_secret=None, overlap_s=0)
+        await rotate_test_secret(context, actor, live, newest_secret=None, overlap_s=0)
     with pytest.raises(RefusedError, match="only on the test side"):
         await world.service.event_trigger.trigger(live, EventType.COMPLETED, uuid4())
     assert await live_state(world) == before

@@ -118,7 +118,7 @@ class CardCheckout:
         assert await self._count_declines(payment) == count
 
     async def run_inquiries(self) -> None:
-        """Run all due inquiries, as the janitor does."""
+        """Run all due inquiries, as the worker does."""
         service = self.world.service
         for ask in await session_store.claim_due(service.database, 10, 60, []):
             await service.session_inquirer.inquire(ask)

@@ -102,7 +102,7 @@ async def test_the_accessibility_tests_cover_every_template(
 async def test_tables_fit_a_usual_screen_and_words_are_not_broken(
     browser: Browser,
 ) -> None:
-    """Production texts are long: gateway ids, addresses, names from an identity provider."""
+    """Production data is long: gateway ids, addresses, names from an identity provider."""
     problems: dict[str, list[str]] = {}
     async with open_console(server_url(), has_long_texts=True) as gallery:
         contexts = {operator: await screen(browser) for operator in _OPERATORS}

@@ -91,8 +91,8 @@ async def test_a_developer_sets_up_test_mode_on_accessible_pages(
     await check_page(colleague, "conflict")
 
     await page.goto(f"{scene.base}/settings")
-    await page.get_by_text("Roll the secret…").click()
-    await _press(page, "Roll secret")
+    await page.get_by_text("Rotate the secret…").click()
+    await _press(page, "Rotate secret")
     await expect(page.get_by_text("whsec_")).to_be_visible()
     await check_page(page, "secret")
     await page.get_by_role("link", name="API keys").click()

@@ -217,7 +217,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     ),
     (
         "buyer_cancelled",
-        "a buyer who clicks Buy again after cancelling on the checkout page, which sends no event",
+        "a buyer who cancels on the checkout page, which sends no event, and then clicks Buy again",
         "read the payment before you reuse it; if it has ended, start an attempt with a new key",
         _cancelled,
     ),
@@ -241,7 +241,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     ),
     (
         "paid_late",
-        "a payment whose expiry time passes while the bank decides, and which is then paid",
+        "a payment that is paid after its expiry time because the bank decided late",
         "expire an order only after payment.expired; deliver or fully refund a late payment",
         _paid_late,
     ),
