@@ -27,7 +27,7 @@ class Ports:
 
     @staticmethod
     def from_base(base: int) -> "Ports":
-        """Return the ports from a base upwards."""
+        """Return the ports, starting at a base."""
         first = base + _CHAINS_AFTER
         chain_ports = tuple(range(first, first + len(CHAIN_PORTS)))
         gateway_ports = (base + _GATEWAYS_AFTER + index for index in range(3))

@@ -126,7 +126,7 @@ class Postgres:
         self._port = 0
 
     def url(self, database: str = DATABASE) -> str:
-        """Return the URL of a database, including the password, while the server runs."""
+        """Return the URL of a database, including the password. The server must be running."""
         if not self._port:
             raise PostgresError("PostgreSQL has not been started")
         return f"postgresql://{USER}:{self._password}@127.0.0.1:{self._port}/{database}"
@@ -395,13 +395,13 @@ def _end_orphan(data_dir: Path) -> None:
     if _serves(pid, data_dir):
         raise PostgresError(f"the PostgreSQL server of {data_dir}, process {pid}, did not stop")
     # PostgreSQL trusts the process id in this file, but another program may have that id by now.
-    # Backends of a killed server still prevent a start: PostgreSQL finds their shared memory by
-    # the data folder.
+    # Backends of a killed server still prevent a start: PostgreSQL uses the data
+    # folder to find their shared memory.
     (data_dir / "postmaster.pid").unlink(missing_ok=True)
 
 
 def _serves(pid: int, data_dir: Path) -> bool:
-    """Return whether a process is this data's server; False for a zombie (no command line)."""
+    """Return whether a process is the server for this data; False for a zombie process."""
     return f" -D {data_dir} " in _command_line(pid)
 
 

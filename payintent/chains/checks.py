@@ -136,7 +136,7 @@ async def _check_endpoint(reader: RpcChainReader, name: str, chain: ChainRecord)
         heads = await reader.fetch_endpoint_heads(name)
     except ChainUnavailableError as error:
         return CheckResult(
-            False, f"{describe_endpoint_fault(name, error)}, expected chain {chain.network_id}"
+            False, f"{describe_endpoint_fault(name, error)}; expected chain {chain.network_id}"
         )
     behind = heads.latest.number - heads.final.number
     return CheckResult(
@@ -162,8 +162,8 @@ async def check_search_range(
     if accepted >= min(needed, latest + 1):
         return CheckResult(True, f"{subject} covers the {needed} blocks between two polls")
     text = (
-        f"{subject} covers {accepted} blocks, but {needed} blocks appear between two polls; "
-        "payments are detected later, and detection needs more requests"
+        f"{subject} covers {accepted} blocks, but {needed} blocks are produced between two polls; "
+        "payments are detected later, and detection requires more requests"
     )
     return CheckResult(False, text)
 

@@ -18,8 +18,8 @@ def make_list_links(request: Request) -> Mapping[str, str]:
     """Return the queries that links on the current page append to their URLs.
 
     `list_suffix`: from a list to one of its entries. `list_query`: from an entry back to its list.
-    `kept_list`: from an entry to another page about the same entry; `list_value` is its value for a
-    form. `export_query`: from a list to its export, which starts at the first page.
+    `kept_list`: from an entry to another page about the same entry; `list_value` is the same query
+    as a form value. `export_query`: from a list to its export, which starts at the first page.
     """
     query = request.url.query
     list_query = _read_list_query(request)

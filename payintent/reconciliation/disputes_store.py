@@ -90,8 +90,8 @@ _FIND_MISSING_DISPUTES: LiteralString = f"""
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
 """
 #: The ledger records a dispute in its capture's currency, so a dispute in a different currency
-#: cannot be compared. A won dispute is recorded net of its earlier withdrawal. The merchant's side
-#: is the dispute case.
+#: cannot be compared. A won dispute is recorded net of its earlier withdrawal. The `merchants`
+#: amount is the amount of the dispute's case.
 _ADD_DISPUTE_BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,

@@ -189,7 +189,7 @@ def reconstruct_accepted_refund(refund: Refund) -> Refund:
 async def auto_refund_case(
     tx: Tx, kind: CaseKind, case_id: UUID, capture_id: UUID, merchant_id: int | None
 ) -> None:
-    """Refund a case immediately if its kind and the merchant's settings allow it."""
+    """Refund the money in a case immediately if its kind and the merchant's settings allow it."""
     if kind not in AUTO_REFUND_KINDS or merchant_id is None:
         return
     if not await capture_store.qualifies_for_auto_refund(

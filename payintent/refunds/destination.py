@@ -20,9 +20,9 @@ async def choose_destination_and_step(
     """Return a refund's destination address and its first step.
 
     On a chain, the default destination is the payer. A refund of a deposit waits until the buyer
-    enters an address, because the deposit's sender may be an exchange. Gateways refund to the
-    payment method, so their destination is None. Raises `BAD_REQUEST` for an invalid address, and,
-    if the payment was a deposit, for one of our addresses or the sender's address. Raises
+    enters an address, because the deposit's sender may be an exchange. A gateway returns the money
+    to the payment method, so the destination is None. Raises `BAD_REQUEST` for an invalid address,
+    and, if the payment was a deposit, for one of our addresses or the sender's address. Raises
     `UNPROCESSABLE` for any address if the payment was made through a gateway.
     """
     if capture.chain is None:

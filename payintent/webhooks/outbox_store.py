@@ -239,8 +239,8 @@ async def release(database: Executor, merchant_id: int) -> bool:
 async def record(database: Executor, attempts: Sequence[AttemptRecord]) -> None:
     """Store attempts and update their deliveries.
 
-    An attempt does not change its delivery if the delivery was replayed or recorded since it was
-    claimed.
+    An attempt does not change its delivery if the delivery has been replayed, or another attempt
+    has been recorded, since it was claimed.
     """
     await database.fetch(
         """

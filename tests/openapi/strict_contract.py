@@ -1,4 +1,4 @@
-"""The contract as the tests enforce it. Unlike for callers, undeclared data is not allowed."""
+"""The contract as the tests enforce it: callers may receive undeclared data, tests may not."""
 
 import re
 from collections.abc import Iterator
@@ -24,7 +24,7 @@ CONFORMANCE = [
     response_headers_conformance,
     response_schema_conformance,
 ]
-#: The next actions that the service itself returns, not a gateway.
+#: The next actions that are returned by the service itself, not by a gateway.
 OWN_ACTIONS = {"wait", "none"}
 
 
@@ -58,7 +58,7 @@ def operation(method: str, path: str) -> APIOperation:
 
 
 def cases_of_every_rule(method: str, path: str) -> Iterator[Case]:
-    """Generate requests that test a single rule: at its limit, beyond it, and with a wrong type."""
+    """Generate requests that each test one rule: at its limit, beyond it, or with a wrong type."""
     api_operation = operation(method, path)
     yield from SCHEMA.iter_coverage_cases(
         api_operation,

@@ -247,7 +247,7 @@ def _refund_report(response: _Response, request: GatewayRefundRequest) -> Refund
 
 
 def _substitute_reference(request: GatewayRefundRequest, process: str) -> str:
-    """Build a reference for a refund that 2C2P accepted without assigning a reference.
+    """Build a reference for a refund that 2C2P accepted without assigning one.
 
     The reference contains only the invoice number, because the capture's reference may be completed
     later.

@@ -87,7 +87,7 @@ def check_order(fields: dict[str, str]) -> None:
 
 def _check_date(text: str) -> None:
     try:
-        valid = datetime.strptime(text, _DATE).strftime(_DATE) == text  # noqa: DTZ007 - Taipei's own
+        valid = datetime.strptime(text, _DATE).strftime(_DATE) == text  # noqa: DTZ007 - Taipei time
     except ValueError:
         valid = False
     if not valid:
