@@ -19,6 +19,8 @@ from payintent.accounting.statement_pdf import (
     write_statement_pdf,
 )
 
+pytestmark = pytest.mark.full
+
 VIEW = StatementView(
     id="stmt_0351NDickobV3yYH8omp8v",
     merchant_id=7,

@@ -11,6 +11,8 @@ from payintent_sandbox.chains.anvil_binary import Binary
 from tests.docs.parse_pages import page, section
 from tests.support.chain import fetched_anvil
 
+pytestmark = pytest.mark.full
+
 CEILINGS = {
     "deploy with 3 tokens": 920_000,
     "pay USDT": 80_500,

@@ -34,6 +34,8 @@ from tests.support.ports import free_port
 from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 _SANDBOX = EgressRules(sandbox=True)
 _SVG = b'<svg xmlns="http://www.w3.org/2000/svg"><script>alert(1)</script></svg>'
 

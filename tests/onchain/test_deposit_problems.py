@@ -17,6 +17,8 @@ from tests.support.fault_rpc import Faults, FaultyNode
 from tests.support.onchain import ChainWorld, chain_world
 from tests.support.world import World
 
+pytestmark = pytest.mark.full
+
 HALF = TOTAL // 2
 USDT_TOTAL = 25_500_000  # 25.50 with 6 decimals
 

@@ -210,6 +210,7 @@ async def test_deposits_are_swept_on_request_or_by_value(sweeping: SweepWorld) -
     assert len(sweeping.signer.sent) == 2
 
 
+@pytest.mark.full
 async def test_sweeps_wait_while_gas_is_too_expensive(sweeping: SweepWorld) -> None:
     await sweeping.set(sweep_gas_price_max="0.000000001")
     await sweeping.pay()
@@ -223,6 +224,7 @@ async def test_sweeps_wait_while_gas_is_too_expensive(sweeping: SweepWorld) -> N
     assert WAITING.labels(sweeping.deposits.ground.slug)._value.get() == 0
 
 
+@pytest.mark.full
 async def test_concurrent_sweepers_send_each_deposit_once(sweeping: SweepWorld) -> None:
     for _ in range(4):
         await sweeping.pay()
@@ -233,6 +235,7 @@ async def test_concurrent_sweepers_send_each_deposit_once(sweeping: SweepWorld) 
     assert await sweeping.sweeps() == [True] * 4
 
 
+@pytest.mark.full
 @pytest.mark.parametrize("mood", [Mood.LOSES, Mood.SILENT, Mood.REFUSES])
 async def test_every_deposit_is_swept_once_after_a_signer_failure(
     sweeping: SweepWorld, mood: Mood
@@ -249,6 +252,7 @@ async def test_every_deposit_is_swept_once_after_a_signer_failure(
     assert await sweeping.is_balanced()
 
 
+@pytest.mark.full
 async def test_repeated_sweep_failures_of_an_address_open_a_case(usdt: SweepWorld) -> None:
     ground = usdt.deposits.ground
     blocked, _ = await usdt.pay(40), await usdt.pay(40)
@@ -303,6 +307,7 @@ async def test_addresses_of_a_replaced_factory_are_swept(sweeping: SweepWorld) -
     assert await sweeping.is_balanced()
 
 
+@pytest.mark.full
 async def test_a_reverted_batch_is_resent_after_an_hour(sweeping: SweepWorld) -> None:
     ground = sweeping.deposits.ground
     await sweeping.pay()
@@ -354,6 +359,7 @@ async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
     assert await sweeping.sweeps() == [True, True]
 
 
+@pytest.mark.full
 async def test_a_replaced_transaction_releases_its_addresses(sweeping: SweepWorld) -> None:
     """The runbook recommends this if the gas price of a pending transaction is too low."""
     ground = sweeping.deposits.ground

@@ -20,6 +20,8 @@ from tests.portal.member_browser import Person, member, words
 from tests.support.smtp_server import SmtpServer, smtp_server
 from tests.support.world import Answer, Api
 
+pytestmark = pytest.mark.full
+
 PAGE = "/merchant/payment-links"
 BUYER = "zora@buyers.test"
 BURST = 20
