@@ -61,7 +61,7 @@ _STEP_SCRIPTS = {"wallet": ("onchain.js",), "deposit": ("deposit.js",), "card": 
 #: Scripts of the wallet and deposit steps, which are prefetched if a token is offered.
 _WALLET_SCRIPTS = ("onchain.js", "wallet.js")
 _DEPOSIT_SCRIPTS = ("deposit.js", "derive.js")
-#: An approval and a payment use 126,204 gas; a transfer uses 57,692.
+#: An approval and a payment together use 126,204 gas; a transfer uses 57,692.
 _CONTRACT_GAS_RATIO = Decimal("2.2")
 _PAID = (PaymentStatus.PAID, PaymentStatus.PARTIALLY_REFUNDED, PaymentStatus.REFUNDED)
 
@@ -339,7 +339,7 @@ async def _find_link_url(visit: CheckoutVisit) -> str | None:
 
 
 async def _list_refund_links(visit: CheckoutVisit, language: Language) -> list[tuple[str, bool]]:
-    """Return links to deposit refunds, and whether each refund is waiting for an address."""
+    """Return links to a deposit's refunds, and whether each refund is waiting for an address."""
     payment, context = visit.payment, visit.context
     session = visit.snapshot.session
     if payment.status in OPEN or session is None or session.quote.provider != DEPOSIT_PROVIDER:

@@ -1,7 +1,7 @@
 """Payment methods that buyers know by name, such as PromptPay, and the group of each method.
 
 A method has a brand if its label contains the brand's name. The names are trademarks of their
-owners, and are used only to tell buyers how they are going to pay.
+owners, and are used only to show buyers how they will pay.
 """
 
 from collections.abc import Mapping
@@ -13,7 +13,7 @@ _CACHE_SIZE = 1_000  # labels
 
 
 class MethodGroup(StrEnum):
-    """The groups of the checkout page, in their default order."""
+    """The groups on the checkout page, in their default order."""
 
     CARD = "card"
     WALLET = "wallet"
@@ -40,7 +40,7 @@ class MethodBrand:
 
 
 def _contains_words(text: str, name: str) -> bool:
-    """Search for a name. Case is ignored, except for `DANA`, which also means "funds".
+    """Search for a name. Case is ignored, except for `DANA`, which is also Indonesian for "funds".
 
     Names in non-Latin scripts do not need spaces around them.
     """

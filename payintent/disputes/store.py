@@ -160,7 +160,7 @@ _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
 
 
 def _build_lists(*where: LiteralString) -> dict[bool, KeysetList]:
-    """Return the lists that are sorted newest first (False) and oldest first (True)."""
+    """Return two lists by `oldest_first`: one sorted newest first, one sorted oldest first."""
     return {order: _build_list(*where, oldest_first=order) for order in (False, True)}
 
 

@@ -38,7 +38,7 @@ _ALREADY_ROTATED = (
 _TOO_MANY_ROTATIONS = (
     f"The secret can be rotated up to {_ROTATIONS_MAX} times an hour. Try again later."
 )
-_PRIVATE_HOST = "The host of the callback URL must have only public addresses."
+_PRIVATE_HOST = "The host of the callback URL must resolve only to public addresses."
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -71,7 +71,7 @@ class SettingsConflictError(ConflictError):
     def __init__(self, names: list[str], current: EditableSettings) -> None:
         super().__init__(
             "Another member has changed the same settings since you opened this page. Your values "
-            "are not saved yet. Save again to replace the other member's values."
+            "have not been saved. Save again to replace the other member's values."
         )
         self.names = names
         self.current = current

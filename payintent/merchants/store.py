@@ -26,7 +26,7 @@ COLUMNS = """
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ActivationRecord:
-    """A merchant's activation. None allows all countries or currencies."""
+    """A merchant's activation. A list that is None allows all countries or currencies."""
 
     merchant_id: int
     activation: str
@@ -173,7 +173,7 @@ async def set_callback_url(
 
 
 async def set_refund_thresholds(tx: Tx, merchant_id: int, thresholds: Mapping[str, str]) -> None:
-    """Store the daily total in each currency that a merchant can refund without approval."""
+    """Store, for each currency, the daily total that a merchant can refund without approval."""
     await tx.fetch(
         "UPDATE merchant SET refund_approval_above = $2::jsonb WHERE id = $1",
         merchant_id,
@@ -275,7 +275,7 @@ async def get_activation(database: Executor, merchant_id: int) -> ActivationReco
 
 
 async def save_activation(tx: Tx, record: ActivationRecord) -> None:
-    """Store a merchant's activation. `activated_at` is set when it first becomes ACTIVE."""
+    """Store a merchant's activation, and the time at which the merchant first becomes ACTIVE."""
     await tx.fetch(
         """
         UPDATE merchant

@@ -44,7 +44,7 @@ from payintent.runtime.log import get_logger
 
 _log = get_logger("watch")
 LOGS_MAX = 1_000  # per transaction
-RANGES_MAX = 200  # per pass, so that the newest blocks are read in between
+RANGES_MAX = 200  # per pass, so that the newest blocks are read between passes
 _PENDING_MAX = 1_000  # pending transfers checked per block range
 _ATTEMPTS_MAX = 4  # per endpoint and range
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
@@ -117,10 +117,10 @@ class FinalBlockReader:
                 await asyncio.sleep(_PAUSE_S * failures / len(sources))
 
     async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
-        """Re-read the last hour of final blocks from a different endpoint, every ten minutes.
+        """Every ten minutes, re-read the last hour of final blocks from a different endpoint.
 
         Only a few ranges are read per pass, so that new blocks are not delayed. The next pass
-        continues, even after a failure.
+        continues at the next range, even after a failure.
         """
         slug = self.chain.slug
         contracts = await self._get_contracts()
@@ -259,8 +259,8 @@ class FinalBlockReader:
     ) -> list[ContractLog] | None:
         """Return the proven logs, including logs that the supplier omitted.
 
-        Returns None if a log is not proven, because the supplier is then not trusted. In the last
-        attempt, the proven logs are returned, and unproven logs are set aside if they are disputed.
+        Returns None if a log is not proven, because the supplier can then no longer be trusted. On
+        the last attempt, the proven logs are returned, and disputed unproven logs are set aside.
         """
         slug, last = self.chain.slug, batch.end.number
         pending = await pending_store.list_pending_up_to(self.database, slug, last, _PENDING_MAX)

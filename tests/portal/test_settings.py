@@ -126,7 +126,7 @@ async def test_nothing_is_written_if_nothing_was_changed(api: Api, developer: Pe
         ("callback_url", "http://169.254.169.254/latest", "cloud metadata"),
         ("callback_url", "http://[::ffff:127.0.0.1]/", "IPv4 inside IPv6"),
         ("callback_url", "http://0x7f.1/", "standard form"),
-        ("callback_url", "http://no-such-host.invalid/", "must have only public addresses"),
+        ("callback_url", "http://no-such-host.invalid/", "must resolve only to public addresses"),
         ("callback_url", "http://" + "a" * 3000, "must not be longer"),
         ("return_url", "javascript:alert(1)", "Return URL must be an https URL"),
         ("allowed_origins", "https://shop.test/path", "is not an origin"),
@@ -152,8 +152,14 @@ async def test_an_invalid_value_is_rejected_and_kept_in_the_form(
 @pytest.mark.parametrize(
     ("url", "message"),
     [
-        ("https://localhost/", "The host of the callback URL must have only public addresses."),
-        ("https://no-such-host.invalid/", "The host of the callback URL must have only public"),
+        (
+            "https://localhost/",
+            "The host of the callback URL must resolve only to public addresses.",
+        ),
+        (
+            "https://no-such-host.invalid/",
+            "The host of the callback URL must resolve only to public",
+        ),
         ("https://127.0.0.1/", "loopback"),
         ("https://10.1.2.3/", "private"),
         ("https://[::1]/", "loopback"),

@@ -32,7 +32,7 @@ _READ_BYTES = 1_024
 
 
 class SignalReader:
-    """Receives the supervisor's signals. Repeated signals are merged until they are read."""
+    """Receives the supervisor's signals. Repetitions of an unread signal are merged."""
 
     def __init__(self) -> None:
         self._reader, self._writer = socket.socketpair()
@@ -110,7 +110,8 @@ def supervise(plan: Plan) -> Member:
     """Become the supervisor of several processes, and return in each of them.
 
     In the supervisor, raises SystemExit when all processes have ended, or if a process cannot
-    start while no other process is running. Raises `BindError`.
+    start while no other process is running. Raises `BindError` if
+    an address cannot be bound.
     """
     previous_state = handover.receive_handover()
     supervisor = _create(plan) if previous_state is None else _resume(plan, previous_state)
@@ -127,7 +128,7 @@ def _create(plan: Plan) -> "_Supervisor":
 
 
 def _resume(plan: Plan, previous_state: Handover) -> "_Supervisor":
-    """Continue with the processes of the previous program, which will be replaced."""
+    """Continue with the previous program's processes until they are replaced."""
     children = [
         Child(item.pid, item.number, item.open_channel(), is_ready=item.is_ready)
         for item in previous_state.processes
@@ -175,7 +176,9 @@ class _Supervisor:
         self._starts = [(0.0, 0)] * max(0, plan.count - len(inherited_children))
         self._has_served = any(child.is_ready for child in inherited_children)
         self._is_stopping = False
-        self._unexpected_ends = unexpected_ends  # including those under previous programs
+        self._unexpected_ends = (
+            unexpected_ends  # including those that occurred under previous programs
+        )
         ENDS.inc(unexpected_ends)
         self._is_rolling = bool(inherited_children)
         self._is_roll_requested = False
@@ -251,7 +254,7 @@ class _Supervisor:
         self, number: int, parent_channel: socket.socket, child_channel: socket.socket
     ) -> Member:
         """Release the supervisor's resources, in particular its ends of all socket pairs."""
-        os.setpgrp()  # Ctrl-C must reach only the supervisor, which ends its processes in order
+        os.setpgrp()  # Ctrl-C must reach only the supervisor, which then stops its processes
         self._signals.close_in_child()
         parent_channel.close()
         for child in self._children.values():
@@ -297,7 +300,10 @@ class _Supervisor:
                 self._handle_exit(child, code)
 
     def _handle_exit(self, child: Child, code: int) -> None:
-        """Clean up after a process, and restart it if necessary. Signals have negative codes."""
+        """Clean up after a process, and restart it if necessary.
+
+        `code` is negative if a signal ended the process.
+        """
         child.channel.close()
         self._board.set_connections(child.number, ABSENT)
         metrics.add_ended_process(self._board, child.number)
@@ -331,7 +337,7 @@ class _Supervisor:
         return [child for child in self._children.values() if not child.is_ending]
 
     def _stop(self, signal_number: signal.Signals) -> None:
-        """End all processes: drain them on SIGTERM, or immediately on SIGINT or a second signal."""
+        """End all processes: after draining on SIGTERM, at once on SIGINT or a second signal."""
         is_first = not self._is_stopping
         self._is_stopping = True
         self._starts.clear()
