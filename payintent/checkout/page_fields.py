@@ -30,7 +30,7 @@ from payintent.payments.store import PaymentSnapshot
 _PREFERENCES = ("lang", "country")
 _PARAMETERS = (*_PREFERENCES, "embed_origin", "nonce")
 _PARAMETER_CHARS_MAX = 300
-#: The page redirects to the shop only if the payment was paid this recently.
+#: The page redirects to the shop only if the payment was made within this time.
 _RETURN_WINDOW = timedelta(minutes=5)
 
 _FAILURE_KEYS = {

@@ -13,7 +13,7 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A key that has been used. `mark` is its fingerprint, because keys may share a name."""
+    """A used key. Its fingerprint, `mark`, reveals a different key that has the same name."""
 
     name: str
     mark: str
@@ -72,7 +72,7 @@ async def record_writing_key(database: Executor, name: str, mark: str) -> None:
 
 
 async def lock_all_keys(tx: Tx) -> None:
-    """Wait for transactions that encrypt, and block new ones until this transaction ends."""
+    """Wait for transactions that are encrypting data, and block new ones until this one ends."""
     await tx.fetch("LOCK TABLE ring_key IN EXCLUSIVE MODE")
 
 

@@ -55,7 +55,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 _CALLS_MAX = 100
 _PAGE_LINES_MAX = 100
-_STATEMENT_ROWS_MAX = 10_000_000  # unlike lists, statements cannot be filtered
+_STATEMENT_ROWS_MAX = 10_000_000  # high, because statements, unlike lists, cannot be filtered
 _NO_EVENT = "no such event"
 
 
@@ -292,7 +292,7 @@ def read_filters(visit: MemberVisit) -> dict[str, str]:
 
 
 def format_export_query(query: Mapping[str, str]) -> str:
-    """Return the query string for an export with the same filters, from the first row."""
+    """Return the query string for an export with these filters that starts at the first row."""
     filters = {name: value for name, value in query.items() if name not in ("cursor", "before")}
     return f"?{urlencode(filters)}" if filters else ""
 

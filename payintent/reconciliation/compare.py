@@ -48,7 +48,7 @@ from payintent.runtime.json_format import format_timestamp
 
 #: Maximum number of differences per file. A file with more probably belongs to another account.
 DIFFERENCES_MAX = 10_000
-#: We record money slightly later than the gateway, so records from the first 300 seconds of a
+#: We record money slightly later than the gateway does, so records from the first 300 seconds of a
 #: file's period may belong to the previous file.
 LAG_S = 300
 _BATCH_MAX = 5_000
@@ -94,8 +94,8 @@ def check_difference_count(differences: int) -> None:
     """Raise `RefusedError` if there are more than `DIFFERENCES_MAX` differences."""
     if differences > DIFFERENCES_MAX:
         raise UnprocessableError(
-            f"{differences} differences are too many; check that the file belongs to this account."
-            " Nothing was written."
+            f"there are too many differences ({differences}); check that the file belongs to this "
+            "account. Nothing was written."
         )
 
 
@@ -228,10 +228,10 @@ class ReconciliationInput:
     since: datetime | None = None  # default: `LAG_S` after the first line
     until: datetime | None = None  # default: the time of the last line
     currencies: frozenset[str] | None = None  # supported by the gateway; None: any
-    lists_disputes: bool = False  # the file contains every dispute of the period
+    lists_disputes: bool = False  # the file contains every dispute in the period
 
     def adapt_to_gateway(self, capabilities: GatewayCapabilities | None) -> "ReconciliationInput":
-        """Return a copy with the file layouts and currencies of the gateway, if it is installed."""
+        """Return a copy with an installed gateway's file layouts and currencies."""
         if capabilities is None:
             return self
         file = replace(self.file, layouts=capabilities.layouts)

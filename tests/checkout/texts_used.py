@@ -20,7 +20,7 @@ MODULES += sorted((PACKAGE / "http").glob("*.py"))
 #: The file, the key, and the names of the values (None if they cannot be determined).
 Call = tuple[str, str, list[str] | None]
 
-_WORD = re.compile(r'\bword\(\s*"(\w+)"\s*(?:,\s*\{([^}]*)\}\s*,?\s*)?\)')
+_WORD = re.compile(r'\bt\(\s*"(\w+)"\s*(?:,\s*\{([^}]*)\}\s*,?\s*)?\)')
 _JINJA = re.compile(r"\{#.*?#\}|\{%.*?%\}|\{\{.*?\}\}", re.DOTALL)
 _TAG = re.compile(r"<[^>]*>")
 _TEXT_ATTRIBUTES = re.compile(r'\b(?:alt|title|placeholder|aria-label|content|value)="([^"]*)"')

@@ -1,4 +1,4 @@
-"""The queries of the dashboards and of the Prometheus example use existing metrics."""
+"""The queries in the dashboards and in the Prometheus example use existing metrics."""
 
 import json
 import re
@@ -17,7 +17,9 @@ from tools.dashboards.__main__ import DASHBOARDS, dashboard
 
 pytestmark = pytest.mark.full
 
-_OTHER_METRICS = re.compile(r"\b(up|process_\w+)\b")  # metrics of Prometheus and its client library
+_OTHER_METRICS = re.compile(
+    r"\b(up|process_\w+)\b"
+)  # metrics from Prometheus and its client library
 _PAGES = page("docs/operate/monitor.md") + page("docs/operate/run-chains.md")
 
 
@@ -36,7 +38,7 @@ def queries(name: str) -> list[str]:
 
 
 def _family(name: str) -> str:
-    """Return the metric of a series; a histogram has three series."""
+    """Return the metric to which a series belongs; a histogram has three series."""
     return name if name in _labels() else re.sub(r"_(bucket|count|sum)$", "", name)
 
 

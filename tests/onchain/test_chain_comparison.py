@@ -139,7 +139,7 @@ async def test_too_many_differences_fail_the_run_without_opening_cases(
     )
     failed = (await _compare(ground)).run
     assert (failed.status, failed.opened) == ("failed", 0)
-    assert failed.problem.startswith("2 differences are too many;")
+    assert failed.problem.startswith("there are too many differences (2);")
     assert await case_subjects(ground) == []
 
 

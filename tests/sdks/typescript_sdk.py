@@ -12,7 +12,7 @@ from tools.openapi.check import CONTRACT as DOCUMENT
 from tools.openapi.check import TYPESCRIPT_CLIENT, command
 from tools.openapi.pack_typescript import pack
 
-_TIMEOUT_S = 300  # a compiler on a busy machine
+_TIMEOUT_S = 300  # enough for the compiler on a busy machine
 _TSC = "typescript/bin/tsc"
 
 
@@ -31,7 +31,7 @@ def install_sdk() -> Path:
 
 @cache
 def compile_programs() -> str:
-    """Compile the programs and the comparison with the contract in strict mode."""
+    """In strict mode, compile the programs and the comparison with the contract."""
     folder = install_sdk()
     shutil.copy(HERE / "tsconfig.json", folder)
     run(*command(TYPESCRIPT_CLIENT, str(DOCUMENT), "-o", "schema.d.ts"), folder=folder)
@@ -39,7 +39,7 @@ def compile_programs() -> str:
 
 
 def run_program(name: str, *arguments: str, text: str | None = None, **environment: str) -> str:
-    """Run a program in this folder with the installed SDK; return its output."""
+    """Run a program from this folder with the installed SDK; return its output."""
     return run(npm()[0], name, *arguments, folder=install_sdk(), text=text, **environment)
 
 

@@ -1,4 +1,4 @@
-"""Thousands of concurrent requests: real API processes, and a client with a socket for each."""
+"""Send thousands of concurrent requests to real API processes, each on a separate socket."""
 
 import asyncio
 import os
@@ -20,7 +20,7 @@ from tests.support.ports import free_port
 from tests.support.timeouts import PATIENCE_S
 
 _LOOK_S = 0.05
-#: While thousands of connections are opened, the first ones are idle.
+#: While thousands of connections are being opened, the first ones are idle.
 _PATIENT = {
     "PAYINTENT_HEADER_TIMEOUT_S": "100",
     "PAYINTENT_CONNECTIONS_MAX": "20000",
@@ -35,7 +35,7 @@ _IP_BIND_ADDRESS_NO_PORT = 24  # from ip(7); Python has no constant for it
 
 @contextmanager
 def many_files() -> Iterator[int]:
-    """Raise the limit of open files to its maximum; return the number of usable sockets."""
+    """Raise the limit on open files to its maximum; return the number of usable sockets."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
     try:
@@ -46,7 +46,7 @@ def many_files() -> Iterator[int]:
 
 @contextmanager
 def api_process(settings: Settings, folder: Path) -> Iterator[int]:
-    """Run an API process while the block runs, and yield its port."""
+    """Run an API process for the duration of the block, and yield its port."""
     port = free_port()
     log = folder / f"api-{port}.log"
     with log.open("wb") as output:
@@ -102,7 +102,7 @@ class _Caller(asyncio.Protocol):
     def connection_lost(self, exc: Exception | None) -> None:
         if not self._done.done():
             self._done.set_exception(ConnectionError(f"the API hung up: {exc}"))
-            self._done.exception()  # a closed connection does not send requests
+            self._done.exception()  # asyncio must not warn if nobody awaits it
 
     def _next(self) -> WireAnswer | None:
         head, separator, rest = self._buffer.partition(b"\r\n\r\n")
@@ -140,7 +140,7 @@ async def callers(ports: Sequence[int], count: int) -> list[_Caller]:
 def _socket() -> socket.socket:
     ours = socket.socket()
     ours.setblocking(False)
-    # A local port is chosen per peer, and can be reused immediately.
+    # The kernel chooses a local port for each peer, and can reuse it immediately.
     ours.setsockopt(socket.IPPROTO_IP, _IP_BIND_ADDRESS_NO_PORT, 1)
     ours.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
     ours.bind(_FROM)
@@ -150,7 +150,7 @@ def _socket() -> socket.socket:
 async def storm(
     ports: Sequence[int], requests: Sequence[bytes], sockets_max: int
 ) -> list[WireAnswer]:
-    """Send all requests at once, each on a separate connection if there are enough."""
+    """Send all requests at once, each on a separate connection if there are enough sockets."""
     open_ = await callers(ports, min(len(requests), sockets_max))
     async with asyncio.timeout(PATIENCE_S):
         answers = await asyncio.gather(

@@ -74,7 +74,7 @@ class CardCheckout:
         return self.page.frame_locator("iframe[title='Secure payment input frame']")
 
     async def start_payment(self) -> Payment:
-        """Create a payment, and select the card on its page."""
+        """Create a payment, and select the card method on its page."""
         payment = await self.world.create()
         await self.page.goto(self.address(payment))
         await choose(self.page, "Stripe")
@@ -131,7 +131,7 @@ class CardCheckout:
 
 @fixture(loop_scope=LOOP)
 async def method(world: World, settings: Settings, stripe_url: str) -> int:
-    """Offer a card method at the Stripe emulator, which sends callbacks."""
+    """Add a card method that uses the Stripe emulator, which sends callbacks."""
     account = await world.perform(
         AddAccount(provider="stripe", base_url=stripe_url, credentials=credentials(stripe_url))
     )
@@ -212,7 +212,7 @@ async def test_a_third_decline_fails_the_payment(checkout: CardCheckout) -> None
     assert (row["status"], row["failure_reason"]) == ("FAILED", "DECLINED")
 
 
-async def test_a_buyer_can_repeat_a_failed_authentication(checkout: CardCheckout) -> None:
+async def test_a_buyer_can_retry_a_failed_authentication(checkout: CardCheckout) -> None:
     payment = await checkout.start_payment()
     await checkout.pay(CHALLENGES)
     await checkout.card.get_by_role("button", name="Fail authentication").click()

@@ -2,15 +2,15 @@
 // is paid. This page never receives the card data, and only the service decides whether a payment is paid.
 // @ts-check
 
-import { learn, reach, report, swap, word } from "./checkout.js";
+import { addTexts, call, report, showPage, t } from "./checkout.js";
 
-learn({/* texts */});
+addTexts({/* texts */});
 
 const POLL_MS = 2_000; // while the result is pending
-const AWAY = word("card_away");
-const TROUBLE = word("card_trouble");
-const DECIDING = word("card_deciding");
-const CLOSED = word("card_closed");
+const AWAY = t("card_away");
+const TROUBLE = t("card_trouble");
+const DECIDING = t("card_deciding");
+const CLOSED = t("card_closed");
 const UNPAID = new Set(["requires_payment_method", "requires_confirmation", "requires_action"]);
 /** The languages for which the provider uses a different tag than the page. */
 const LOCALES = new Map([["zh-Hant", "zh-TW"]]);
@@ -29,7 +29,7 @@ let timer = 0;
 class Away extends Error {}
 
 /** @param {string} text @param {boolean} [isError] */
-function say(text, isError = false) {
+function write(text, isError = false) {
   status.classList.toggle("problem", isError);
   if (status.textContent !== text) status.textContent = text; // screen readers announce each change
 }
@@ -66,7 +66,7 @@ function offer(stripe) {
   element.on("ready", () => {
     button.disabled = false;
   });
-  element.on("loaderror", () => say(AWAY, true));
+  element.on("loaderror", () => write(AWAY, true));
   form.addEventListener("submit", (event) => {
     event.preventDefault();
     pay(stripe, elements);
@@ -79,7 +79,7 @@ function offer(stripe) {
 async function pay(stripe, elements) {
   if (button.disabled) return;
   button.disabled = true;
-  say(word("card_wait"));
+  write(t("card_wait"));
   const confirmParams = { return_url: new URL(returnUrl, location.href).href };
   let result;
   try {
@@ -101,14 +101,14 @@ function showError(error) {
     location.assign(returnUrl); // it has been paid or closed in the meantime
     return;
   }
-  say((CLEAR.has(error.type ?? "") && error.message) || TROUBLE, true);
+  write((CLEAR.has(error.type ?? "") && error.message) || TROUBLE, true);
   follow(); // the payment ends after too many failures
 }
 
 /** @param {string} text */
 function wait(text) {
   form.hidden = true;
-  say(text);
+  write(text);
   follow();
 }
 
@@ -120,12 +120,12 @@ function follow() {
 
 async function checkStep() {
   if (document.hidden || !root.isConnected) return;
-  const response = await reach(page);
-  if (response?.ok && !response.text.includes(clientSecret)) await swap(true);
+  const response = await call(page);
+  if (response?.ok && !response.text.includes(clientSecret)) await showPage(true);
   follow();
 }
 
 document.addEventListener("visibilitychange", () => {
   if (!document.hidden && timer) checkStep().catch(report);
 });
-begin().catch((error) => (error instanceof Away ? say(AWAY, true) : report(error)));
+begin().catch((error) => (error instanceof Away ? write(AWAY, true) : report(error)));

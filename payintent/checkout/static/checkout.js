@@ -8,21 +8,21 @@ const POLL_BEHIND_MS = 30_000; // while a stream is open, because some proxies d
 const FETCH_TIMEOUT_MS = 15_000;
 const RETURN_FIRST_MS = 3_000; // time to read the result, and to choose to stay
 const RETURN_AFTER_MS = 15_000; // until then, the shop may not have been notified of the payment
-const RETURN_ASK_MS = 1_000;
+const RETURN_POLL_MS = 1_000;
 const COPIED_MS = 2_000;
 const LEAVING_MS = 30_000; // includes the service's requests to two providers
 const MINUTE_MS = 60_000;
 const ANNOUNCED_MINUTES = 5; // the last minute is also announced
 
 /** @type {Record<string, string>} */
-const words = {/* texts */}; // the service inserts the texts that the script uses, in the page's language
+const texts = {/* texts */}; // the service inserts the texts that the script uses, in the page's language
 
 /**
  * Adds the texts that another script uses.
- * @param {Record<string, string>} texts
+ * @param {Record<string, string>} more
  */
-export function learn(texts) {
-  Object.assign(words, texts);
+export function addTexts(more) {
+  Object.assign(texts, more);
 }
 
 /**
@@ -30,8 +30,8 @@ export function learn(texts) {
  * @param {string} key
  * @param {Record<string, string | number>} [values]
  */
-export function word(key, values = {}) {
-  return (words[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
+export function t(key, values = {}) {
+  return (texts[key] ?? key).replace(/\{(\w+)\}/g, (_, name) => String(values[name] ?? ""));
 }
 
 /**
@@ -40,7 +40,7 @@ export function word(key, values = {}) {
  * @param {object | null} [body] to post
  * @param {number} [ms]
  */
-export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
+export async function call(url, body = null, ms = FETCH_TIMEOUT_MS) {
   const controller = new AbortController(); // Safari 15 has no AbortSignal.timeout
   const timer = setTimeout(() => controller.abort(), ms);
   /** @type {RequestInit} */
@@ -64,8 +64,8 @@ export async function reach(url, body = null, ms = FETCH_TIMEOUT_MS) {
  * Reads JSON from the service. Returns null if the service cannot be reached or responds with an error.
  * @param {string} url
  */
-export async function ask(url) {
-  const response = await reach(url);
+async function fetchJson(url) {
+  const response = await call(url);
   return response?.ok ? parse(response.text) : null;
 }
 
@@ -84,7 +84,7 @@ export function parse(text) {
 /** @returns {HTMLElement | null} */
 const findPayment = () => document.querySelector("pay-status");
 /** The page's own URL, because the browser may show the URL of a submitted form. */
-const getPageUrl = () => new URL(findPayment()?.dataset.page ?? location.href, location.href).href;
+const pageUrl = () => new URL(findPayment()?.dataset.page ?? location.href, location.href).href;
 
 // While a form is being submitted, its effects must not reload the page, and it must not be submitted again
 
@@ -103,34 +103,34 @@ addEventListener("pageshow", (event) => {
 // The current version of the page
 
 /** @type {Promise<boolean> | null} */
-let swapPromise = null;
+let pending = null;
 
 /**
  * Shows the current version of the page. Returns false if it could not be fetched.
  * @param {boolean} [force] reload even if nothing seems to have changed
  */
-export function swap(force = false) {
+export function showPage(force = false) {
   if (isLeaving()) return Promise.resolve(false);
-  swapPromise ??= reloadPage(force)
+  pending ??= reload(force)
     .catch((error) => !report(error))
     .finally(() => {
-      swapPromise = null;
+      pending = null;
     });
-  return swapPromise;
+  return pending;
 }
 
 /** Fetches the current version of the page. Returns null if the service cannot be reached or responds with an error. */
-export async function fetched() {
-  const response = await reach(getPageUrl());
+export async function fetchPage() {
+  const response = await call(pageUrl());
   return response?.ok ? new DOMParser().parseFromString(response.text, "text/html") : null;
 }
 
 /** @param {boolean} force */
-async function reloadPage(force) {
-  const next = await fetched();
+async function reload(force) {
+  const next = await fetchPage();
   if (!next) return false;
   if (next.querySelector("[data-result]")) showResult(next);
-  else if (force || isDifferent(next)) location.replace(getPageUrl()); // the next step needs its own content security policy
+  else if (force || isDifferent(next)) location.replace(pageUrl()); // the next step needs its own content security policy
   return true;
 }
 
@@ -149,29 +149,29 @@ function isDifferent(next) {
  * @param {Document} next
  */
 function showResult(next) {
-  const newMain = next.querySelector("main");
-  if (newMain) document.querySelector("main")?.replaceWith(document.adoptNode(newMain));
+  const main = next.querySelector("main");
+  if (main) document.querySelector("main")?.replaceWith(document.adoptNode(main));
   document.title = next.title;
-  history.replaceState(null, "", getPageUrl()); // a reload must not submit a form again
+  history.replaceState(null, "", pageUrl()); // a reload must not submit a form again
   /** @type {HTMLElement | null} */ (document.querySelector("[data-result]"))?.focus();
 }
 
 // The shop's page that embeds this page, if there is one
 
 const shop = window.parent === window ? undefined : document.body.dataset.embed;
-const REFUSAL_TEXTS = {
+const REFUSALS = {
   PG_UPSTREAM_ERROR: "problem_upstream",
   PG_NOT_AVAILABLE: "problem_unavailable",
   RATE_LIMITED: "sorry_many",
 };
-let isSelecting = false;
+let isBusy = false;
 
 /**
  * Sends a message to the shop's page, if it embeds this page.
  * @param {string} type
  * @param {object} [fields]
  */
-export function tell(type, fields = {}) {
+export function notify(type, fields = {}) {
   if (!shop) return;
   const nonce = document.body.dataset.nonce;
   window.parent.postMessage({ source: "payintent", version: 1, nonce, type, ...fields }, shop);
@@ -189,15 +189,15 @@ function receive(event) {
 function submit() {
   const form = /** @type {HTMLFormElement | null} */ (document.querySelector("form.methods"));
   if (form) form.querySelector("button")?.click(); // Safari 15 has no requestSubmit
-  else tell("refused", { code: "INVALID_CHECKOUT_STATE", message: "no method can be selected now" });
+  else notify("refused", { code: "INVALID_CHECKOUT_STATE", message: "no method can be selected now" });
 }
 
 /** @param {{ locale?: string, country?: string }} changes */
 function update(changes) {
-  const url = new URL(getPageUrl());
+  const url = new URL(pageUrl());
   if (changes.locale) url.searchParams.set("lang", changes.locale);
   if (changes.country) url.searchParams.set("country", changes.country);
-  if (url.href !== getPageUrl()) location.replace(url);
+  if (url.href !== pageUrl()) location.replace(url);
 }
 
 /**
@@ -205,8 +205,8 @@ function update(changes) {
  * @param {HTMLFormElement} form
  */
 async function selectMethod(form) {
-  if (isSelecting) return;
-  isSelecting = true;
+  if (isBusy) return;
+  isBusy = true;
   leftAt = performance.now();
   warn("");
   let result;
@@ -215,22 +215,22 @@ async function selectMethod(form) {
   } catch (error) {
     result = { code: "WIDGET_FAILED", message: report(error) };
   }
-  isSelecting = false;
+  isBusy = false;
   leftAt = -LEAVING_MS;
   if (result.next_action) {
-    tell("next_action", { action: result.next_action });
-    swap();
+    notify("next_action", { action: result.next_action });
+    showPage();
   } else {
-    tell("refused", result);
+    notify("refused", result);
     if (result.code === "WIDGET_FAILED") return;
-    if (result.fds || (await swap()) === false || form.isConnected) showRefusal(result);
+    if (result.fds || (await showPage()) === false || form.isConnected) showRefusal(result);
   }
 }
 
 /** @param {object} body */
 async function postSelection(body) {
   // The service calls the provider before it responds.
-  const response = await reach(`${findPayment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
+  const response = await call(`${findPayment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
   const data = response && parse(response.text);
   if (!data) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
   const retryAfter = response.headers.get("Retry-After");
@@ -253,23 +253,23 @@ function readSelection(form) {
 
 /** @param {{ code?: string, fds?: object, busy?: boolean }} result */
 async function showRefusal({ code, fds, busy }) {
-  if (fds) return void swap(true);
+  if (fds) return void showPage(true);
   if (code === "CONFLICT" && !busy) return void (await refreshTotals());
-  const key = /** @type {keyof typeof REFUSAL_TEXTS} */ (code);
-  warn(word(busy ? "problem_busy" : (REFUSAL_TEXTS[key] ?? "problem_other")));
+  const key = /** @type {keyof typeof REFUSALS} */ (code);
+  warn(t(busy ? "problem_busy" : (REFUSALS[key] ?? "problem_other")));
 }
 
 /** Shows the current totals, and preserves the email address that the buyer entered. */
 async function refreshTotals() {
-  const newForm = (await fetched())?.querySelector("form.methods");
+  const newForm = (await fetchPage())?.querySelector("form.methods");
   const oldForm = document.querySelector("form.methods");
   if (newForm && oldForm) {
     const name = "input[name=payer_email]";
-    const [oldField, newField] = [oldForm.querySelector(name), newForm.querySelector(name)];
-    if (oldField && newField) newField.setAttribute("value", /** @type {HTMLInputElement} */ (oldField).value);
+    const [field, newField] = [oldForm.querySelector(name), newForm.querySelector(name)];
+    if (field && newField) newField.setAttribute("value", /** @type {HTMLInputElement} */ (field).value);
     oldForm.replaceWith(document.adoptNode(newForm));
   }
-  warn(word("problem_total"));
+  warn(t("problem_total"));
 }
 
 /**
@@ -278,15 +278,15 @@ async function refreshTotals() {
  */
 export function report(error) {
   console.error(error);
-  warn(word("page_failed"));
+  warn(t("page_failed"));
   return String(error) || "the page failed";
 }
 
 /** @param {string} text */
 function warn(text) {
-  const previous = document.getElementById("problem");
-  if (text && previous?.textContent === text) return; // so that it is not read aloud again
-  previous?.remove();
+  const old = document.getElementById("problem");
+  if (text && old?.textContent === text) return; // so that it is not read aloud again
+  old?.remove();
   if (!text) return;
   const element = Object.assign(document.createElement("p"), { id: "problem", className: "problem" });
   element.setAttribute("role", "alert");
@@ -304,10 +304,10 @@ if (shop) {
   });
   document.addEventListener("change", (event) => {
     const input = /** @type {HTMLInputElement} */ (event.target);
-    if (input.name === "method") tell("change", { kind: input.dataset.kind });
+    if (input.name === "method") notify("change", { kind: input.dataset.kind });
   });
   new ResizeObserver(() => {
-    tell("resize", { height: Math.ceil(document.documentElement.getBoundingClientRect().height) });
+    notify("resize", { height: Math.ceil(document.documentElement.getBoundingClientRect().height) });
   }).observe(document.body);
 }
 
@@ -315,15 +315,15 @@ if (shop) {
 class PayStatus extends HTMLElement {
   #pollDelay = POLL_FIRST_MS;
   #timer = 0;
-  #announcedVersion = 0;
+  #version = 0;
   /** @type {EventSource | null} */
   #stream = null;
 
   connectedCallback() {
     const status = this.querySelector("[data-result]")?.getAttribute("data-result");
-    if (status) tell("result", { status });
+    if (status) notify("result", { status });
     if (this.dataset.live === undefined) return;
-    this.#announcedVersion = Number(this.dataset.version);
+    this.#version = Number(this.dataset.version);
     const refresh = () => this.#refresh();
     document.addEventListener("visibilitychange", refresh);
     addEventListener("pageshow", (event) => event.persisted && refresh());
@@ -360,33 +360,33 @@ class PayStatus extends HTMLElement {
     if (!("EventSource" in window)) return;
     const stream = new EventSource(`${this.dataset.url}/events`);
     this.#stream = stream;
-    stream.addEventListener("open", () => this.#schedulePoll());
-    stream.addEventListener("error", () => this.#schedulePoll());
+    stream.onopen = stream.onerror = () => this.#schedulePoll();
     stream.addEventListener("status", (event) => this.#handleView(JSON.parse(event.data)));
     stream.addEventListener("onchain", (event) => {
-      dispatchEvent(new CustomEvent("pay:onchain", { detail: JSON.parse(event.data) }));
-      tell("onchain", { progress: JSON.parse(event.data) });
+      const progress = JSON.parse(event.data);
+      dispatchEvent(new CustomEvent("pay:onchain", { detail: progress }));
+      notify("onchain", { progress });
     });
   }
 
   /** Polls again after a delay. This also retries a change that could not be shown. */
   #schedulePoll() {
     clearTimeout(this.#timer);
-    const isStreaming = this.#stream?.readyState === 1;
+    const isLive = this.#stream?.readyState === 1;
     this.#timer = setTimeout(
       async () => {
         this.#pollDelay = Math.min(this.#pollDelay * 1.5, POLL_MAX_MS);
         await this.#poll();
         if (this.isConnected && !document.hidden) this.#schedulePoll();
       },
-      isStreaming ? POLL_BEHIND_MS : this.#pollDelay,
+      isLive ? POLL_BEHIND_MS : this.#pollDelay,
     );
   }
 
   async #poll() {
     try {
-      const view = await ask(this.dataset.url ?? "");
-      if (view?.fds) swap();
+      const view = await fetchJson(this.dataset.url ?? "");
+      if (view?.fds) showPage();
       else if (view) this.#handleView(view);
     } catch (error) {
       report(error);
@@ -398,15 +398,15 @@ class PayStatus extends HTMLElement {
     this.#showConnection();
     const isOver = can?.select === false && this.querySelector("form.methods") !== null;
     if (version === Number(this.dataset.version) && !isOver) return;
-    if (version !== this.#announcedVersion) tell("status", { status });
-    this.#announcedVersion = version;
-    swap();
+    if (version !== this.#version) notify("status", { status });
+    this.#version = version;
+    showPage();
   }
 
   /** Shows whether the browser is offline. */
   #showConnection() {
     const notice = this.querySelector("[data-notice]");
-    const text = navigator.onLine ? "" : word("offline");
+    const text = navigator.onLine ? "" : t("offline");
     if (notice && notice.textContent !== text) notice.textContent = text;
   }
 }
@@ -417,20 +417,20 @@ class PayCountdown extends HTMLElement {
 
   connectedCallback() {
     const { now, until, minutes: from } = this.dataset;
-    const clockOffset = Date.parse(now ?? "") - Date.now(); // how far the service's clock is ahead of the buyer's
-    const [display, announcement] = [document.createElement("span"), document.createElement("span")];
-    announcement.className = "hidden"; // read aloud, but not every minute
-    announcement.setAttribute("role", "status");
+    const offset = Date.parse(now ?? "") - Date.now(); // how far the service's clock is ahead of the buyer's
+    const [display, live] = [document.createElement("span"), document.createElement("span")];
+    live.className = "hidden"; // read aloud, but not every minute
+    live.setAttribute("role", "status");
     const tick = () => {
-      const remaining = Date.parse(until ?? "") - Date.now() - clockOffset;
-      const minutes = Math.ceil(remaining / MINUTE_MS);
+      const left = Date.parse(until ?? "") - Date.now() - offset;
+      const minutes = Math.ceil(left / MINUTE_MS);
       if (minutes > Number(from)) return;
-      if (!announcement.isConnected) this.replaceChildren(display, announcement);
+      if (!live.isConnected) this.replaceChildren(display, live);
       display.textContent =
-        minutes > 1 ? word("minutes_left", { minutes }) : word(remaining > 0 ? "minute_left" : "time_over");
+        minutes > 1 ? t("minutes_left", { minutes }) : t(left > 0 ? "minute_left" : "time_over");
       const text = minutes < 2 || minutes === ANNOUNCED_MINUTES ? display.textContent : "";
-      if (announcement.textContent !== text) announcement.textContent = text;
-      if (remaining > 0) return;
+      if (live.textContent !== text) live.textContent = text;
+      if (left > 0) return;
       clearInterval(this.#timer);
       dispatchEvent(new Event("pay:look"));
     };
@@ -457,7 +457,7 @@ class PayCopy extends HTMLElement {
       } catch {
         return; // the browser does not allow it; the buyer can select and copy the text
       }
-      button.textContent = word("copied");
+      button.textContent = t("copied");
       setTimeout(() => {
         button.textContent = label;
       }, COPIED_MS);
@@ -495,9 +495,9 @@ class PayReturn extends HTMLElement {
   async #go(deadline) {
     await pause(RETURN_FIRST_MS);
     while (!this.#isStopped && Date.now() < deadline) {
-      const view = await ask(this.dataset.url ?? "");
+      const view = await fetchJson(this.dataset.url ?? "");
       if (view?.merchant_told) break;
-      await pause(RETURN_ASK_MS);
+      await pause(RETURN_POLL_MS);
     }
     if (this.#isStopped) return;
     sessionStorage.setItem(this.#storageKey, "gone"); // a buyer who goes back wants to stay
@@ -538,4 +538,4 @@ function begin() {
 addEventListener("DOMContentLoaded", () => setTimeout(begin), { once: true }); // all scripts have run
 addEventListener("load", fetchAhead, { once: true });
 const result = document.querySelector("[data-result]")?.getAttribute("data-result");
-tell("ready", { status: result ?? findPayment()?.dataset.status });
+notify("ready", { status: result ?? findPayment()?.dataset.status });

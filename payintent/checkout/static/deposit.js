@@ -3,7 +3,7 @@
 // replaces the deposit step, so that all texts come from the service.
 // @ts-check
 
-import { fetched, parse, reach, report, swap } from "./checkout.js";
+import { call, fetchPage, parse, report, showPage } from "./checkout.js";
 
 const POLL_MS = 15_000; // the stream reports transfers sooner
 const GONE = 410;
@@ -57,11 +57,11 @@ function stateOf({ received, pending, remaining, unpayable_reason, transactions 
 }
 
 async function renew() {
-  const response = await reach(root.dataset.deposit ?? "");
-  if (response?.status === GONE) return void (await swap(true));
+  const response = await call(root.dataset.deposit ?? "");
+  if (response?.status === GONE) return void (await showPage(true));
   const session = response?.ok && parse(response.text);
   if (!session || stateOf(session) === root.dataset.state) return;
-  const page = await fetched();
+  const page = await fetchPage();
   const next = /** @type {HTMLElement | null} */ (page?.querySelector("[data-deposit]"));
   if (!page || !next) return; // checkout.js shows the result
   await check(next);

@@ -2,10 +2,9 @@
 // The service provides complete calls, and only the service decides whether a payment is paid.
 // @ts-check
 
-import { learn, parse, reach, report, swap, word } from "./checkout.js";
-import { Lost, PATIENCE_MS, Problem, words } from "./wallet.js";
-import { account, isDone, isDue, isEffective, isOn, onto, questions } from "./wallet.js";
-import { send } from "./wallet.js";
+import { addTexts, call, parse, report, showPage, t } from "./checkout.js";
+import { Lost, PATIENCE_MS, Problem, describe } from "./wallet.js";
+import { account, isDone, isDue, isEffective, isOn, makeQueries, send, switchChain } from "./wallet.js";
 
 /** @typedef {import("./wallet.js").Provider} Provider */
 /** @typedef {import("./wallet.js").Bill} Bill */
@@ -13,7 +12,7 @@ import { send } from "./wallet.js";
 /** @typedef {import("./wallet.js").Queries} Queries */
 /** @typedef {{ hash: string, at: number, mined: boolean }} SentTransaction */
 
-learn({/* texts */});
+addTexts({/* texts */});
 
 const BUSY_POLL_MS = 2_000; // while a payment is in progress
 const IDLE_POLL_MS = 5_000;
@@ -27,16 +26,16 @@ const root = /** @type {HTMLElement} */ (document.querySelector("[data-onchain-s
 /** @param {string} name @returns {HTMLElement} */
 const findPart = (name) => /** @type {HTMLElement} */ (root.querySelector(`[data-${name}]`));
 const UNREACHABLE = /** @type {string} */ (findPart("status").dataset.sorry);
-const ENDED = word("wallet_ended");
+const ENDED = t("wallet_ended");
 const url = root.dataset.onchainSession ?? "";
 const storageKey = `payintent:${url}`;
 const openedAt = Date.now();
 
 /** @type {Bill} */
 let bill = toBill(JSON.parse(findPart("session").textContent ?? "")); // the last response of the service
-let sentTransaction = recall(); // the undecided transaction that this tab sent: its hash, time, and whether it is mined
+let tx = recall(); // the undecided transaction that this tab sent: its hash, time, and whether it is mined
 let lostHash = ""; // the hash of a transaction that failed according to the wallet's node; the service may not know yet
-let isReportedLost = false; // the buyer reported that it is lost
+let isLost = false; // the buyer reported that it is lost
 let isPaying = false;
 let isReading = false;
 let reports = 0;
@@ -45,7 +44,7 @@ let timer = 0;
 // Display
 
 /** @param {string} text @param {boolean} [isError] */
-function say(text, isError = false) {
+function write(text, isError = false) {
   const status = findPart("status");
   status.classList.toggle("problem", isError);
   if (status.textContent !== text) status.textContent = text; // screen readers announce each change
@@ -58,45 +57,45 @@ function show() {
   for (const button of root.querySelectorAll("button")) button.disabled = isPaying;
   const scan = /** @type {HTMLElement | null} */ (root.querySelector("[data-scan]"));
   if (scan) scan.hidden = isUnderWay() || !payable;
-  const otherMethods = /** @type {HTMLElement | null} */ (document.querySelector(".other"));
-  if (otherMethods) otherMethods.hidden = SEEN_STATES.has(bill.status);
+  const methods = /** @type {HTMLElement | null} */ (document.querySelector(".other"));
+  if (methods) methods.hidden = SEEN_STATES.has(bill.status);
 }
 
 /** Returns whether a payment was sent, from this or a different tab, and is undecided. */
 function isUnderWay() {
-  if (sentTransaction !== null) return true;
+  if (tx !== null) return true;
   const isOpen = (/** @type {{ tx_hash: string, state: string }} */ { tx_hash, state }) => tx_hash !== lostHash && !LOST_STATES.has(state);
-  return bill.status === "submitted" && !isReportedLost && bill.transactions.some(isOpen);
+  return bill.status === "submitted" && !isLost && bill.transactions.some(isOpen);
 }
 
 function isSlow() {
-  return Date.now() - (sentTransaction?.at ?? openedAt) > PATIENCE_MS;
+  return Date.now() - (tx?.at ?? openedAt) > PATIENCE_MS;
 }
 
 /** Returns the service's state of the sent transaction; empty if the service does not know it. */
-function getPostedState() {
-  return bill.transactions.find(({ tx_hash }) => tx_hash === sentTransaction?.hash)?.state ?? "";
+function postedState() {
+  return bill.transactions.find(({ tx_hash }) => tx_hash === tx?.hash)?.state ?? "";
 }
 
 /** Returns a text that describes the progress; empty if there is none. */
-function describeProgress() {
+function progress() {
   const { status, chain, confirmations, payable } = bill;
   if (SEEN_STATES.has(status)) {
-    return word("wallet_seen", { chain: chain.name, when: describeDelay(confirmations.eta_seconds) });
+    return t("wallet_seen", { chain: chain.name, when: delay(confirmations.eta_seconds) });
   }
-  if (isUnderWay() && isSlow()) return word("wallet_slow");
-  if (sentTransaction?.mined || getPostedState() === "mined") return word("wallet_mined");
-  if (isUnderWay()) return word("wallet_sent");
-  if (status === "mismatch") return word("wallet_mismatch");
-  if (AWAY_REASONS.has(bill.unpayable_reason ?? "")) return word("wallet_chain_away", { chain: chain.name });
-  return payable ? "" : word("wallet_choose_other");
+  if (isUnderWay() && isSlow()) return t("wallet_slow");
+  if (tx?.mined || postedState() === "mined") return t("wallet_mined");
+  if (isUnderWay()) return t("wallet_sent");
+  if (status === "mismatch") return t("wallet_mismatch");
+  if (AWAY_REASONS.has(bill.unpayable_reason ?? "")) return t("wallet_chain_away", { chain: chain.name });
+  return payable ? "" : t("wallet_choose_other");
 }
 
 /** @param {number} seconds */
-function describeDelay(seconds) {
-  if (seconds < 60) return word("wallet_soon");
+function delay(seconds) {
+  if (seconds < 60) return t("wallet_soon");
   const minutes = Math.round(seconds / 60);
-  return minutes === 1 ? word("wallet_soon_minute") : word("wallet_soon_minutes", { minutes });
+  return minutes === 1 ? t("wallet_soon_minute") : t("wallet_soon_minutes", { minutes });
 }
 
 // The payment
@@ -109,7 +108,7 @@ async function start(provider) {
   try {
     await pay(provider);
   } catch (error) {
-    say(words(error), true);
+    write(describe(error), true);
   } finally {
     isPaying = false;
     show();
@@ -119,12 +118,12 @@ async function start(provider) {
 /** @param {Provider} provider */
 async function pay(provider) {
   await refresh();
-  say(word("wallet_answer"));
+  write(t("wallet_answer"));
   const payer = await account(provider);
   const { chain } = bill;
-  if (!(await isOn(provider, chain))) say(word("wallet_switch", { chain: chain.name }));
-  await onto(provider, chain);
-  const queries = questions(provider, payer, bill);
+  if (!(await isOn(provider, chain))) write(t("wallet_switch", { chain: chain.name }));
+  await switchChain(provider, chain);
+  const queries = makeQueries(provider, payer, bill);
   await check(queries);
   for (const step of bill.steps) {
     if (!(await isDue(step, bill, queries))) continue;
@@ -136,10 +135,10 @@ async function pay(provider) {
 /** @param {Queries} queries */
 async function check(queries) {
   if (await queries.paid()) {
-    throw new Problem(word("wallet_paid_already"));
+    throw new Problem(t("wallet_paid_already"));
   }
   if ((await queries.balance()) < BigInt(bill.amount_smallest_unit)) {
-    throw new Problem(word("wallet_too_little", { token: bill.token.symbol }));
+    throw new Problem(t("wallet_too_little", { token: bill.token.symbol }));
   }
 }
 
@@ -151,12 +150,12 @@ async function check(queries) {
  */
 async function sendApproval(provider, payer, step, queries) {
   const key = step.kind === "approve_reset" ? "wallet_reset" : "wallet_allow";
-  say(word(key, { amount: bill.price }));
+  write(t(key, { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
-  say(word("wallet_allowing"));
+  write(t("wallet_allowing"));
   const isAllowed = async () => !(await isDue(step, bill, queries));
   if (!(await isEffective(provider, payer, hash, isAllowed))) {
-    throw new Problem(word("wallet_allow_slow"));
+    throw new Problem(t("wallet_allow_slow"));
   }
   await isDone(step, bill, queries);
 }
@@ -169,13 +168,13 @@ async function sendApproval(provider, payer, step, queries) {
  */
 async function sendPayment(provider, payer, step, queries) {
   await refresh(); // an approval may have taken some time
-  say(word("wallet_confirm", { amount: bill.price }));
+  write(t("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   const transaction = { hash, at: Date.now(), mined: false };
   remember(transaction);
-  [isReportedLost, reports] = [false, 0];
+  [isLost, reports] = [false, 0];
   show();
-  say(describeProgress());
+  write(progress());
   await reportHash();
   try {
     const isPaid = async () => SEEN_STATES.has(bill.status) || queries.paid();
@@ -203,14 +202,14 @@ function recall() {
 
 /** @param {SentTransaction} transaction */
 function remember(transaction) {
-  sentTransaction = transaction;
+  tx = transaction;
   try {
-    sessionStorage.setItem(storageKey, JSON.stringify(sentTransaction));
+    sessionStorage.setItem(storageKey, JSON.stringify(tx));
   } catch {}
 }
 
 function forget() {
-  sentTransaction = null;
+  tx = null;
   try {
     sessionStorage.removeItem(storageKey);
   } catch {}
@@ -220,10 +219,10 @@ function forget() {
 
 /** Reads the session again. If it has ended, shows the result. */
 async function read() {
-  const response = await reach(url);
+  const response = await call(url);
   if (!response) throw new Problem(UNREACHABLE);
   if (response.status === GONE) {
-    await swap(true);
+    await showPage(true);
     throw new Problem(ENDED);
   }
   const session = response.ok && parse(response.text);
@@ -247,7 +246,7 @@ async function refresh() {
 async function reportHash() {
   reports += 1;
   // A lost report is repeated, and the service also finds the transaction on the chain.
-  await reach(`${url}/transactions`, { tx_hash: sentTransaction?.hash, step: "pay" });
+  await call(`${url}/transactions`, { tx_hash: tx?.hash, step: "pay" });
 }
 
 /** Polls and shows the session while the page is visible. */
@@ -273,19 +272,19 @@ function scheduleRead() {
 }
 
 async function showProgress() {
-  if (getPostedState() === "reverted") { // not "foreign", because some wallets pay through their own contract
+  if (postedState() === "reverted") { // not "foreign", because some wallets pay through their own contract
     forget();
-    say(word("wallet_refused"), true);
+    write(t("wallet_refused"), true);
   }
-  const text = describeProgress();
-  if (text || findPart("status").textContent === UNREACHABLE) say(text);
-  if (sentTransaction && !getPostedState() && reports < REPORTS_MAX) await reportHash();
+  const text = progress();
+  if (text || findPart("status").textContent === UNREACHABLE) write(text);
+  if (tx && !postedState() && reports < REPORTS_MAX) await reportHash();
 }
 
 findPart("again").addEventListener("click", () => {
   forget();
-  isReportedLost = true;
-  say("");
+  isLost = true;
+  write("");
   show();
 });
 // Phones suspend a page while the wallet is in the foreground.

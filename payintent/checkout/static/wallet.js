@@ -1,20 +1,20 @@
 // Calls a browser's wallets (EIP-1193), and translates their errors into messages.
 // @ts-check
 
-import { learn, report, word } from "./checkout.js";
+import { addTexts, report, t } from "./checkout.js";
 
 /** @typedef {import("../sdk/v1").Eip1193Provider} Provider */
 /** @typedef {import("../sdk/v1").OnchainSession & { price: string }} Bill */
 /** @typedef {import("../sdk/v1").OnchainStep} Step */
 /** @typedef {import("../sdk/v1").OnchainCheck} Check */
 /** @typedef {Bill["chain"]} Chain */
-/** @typedef {ReturnType<typeof questions>} Queries */
+/** @typedef {ReturnType<typeof makeQueries>} Queries */
 
-learn({/* texts */});
+addTexts({/* texts */});
 
 const PAUSE_MAX_MS = 1_000;
 const PAUSE_FIRST_MS = 100;
-const ALLOWANCE_LOOKS_MAX = 6; // a wallet's node may lag behind the node that returned a receipt
+const ATTEMPTS_MAX = 6; // a wallet's node may lag behind the node that returned a receipt
 const ANSWER_MS = 10_000; // a query without a response must not delay the other queries
 const ABSENCES_MAX = 6; // polls
 /** A transaction that is not in a block after this time is slow or lost. */
@@ -78,17 +78,17 @@ function pause(attempt) {
  * Returns the message for an error.
  * @param {any} error
  */
-export function words(error) {
+export function describe(error) {
   if (error instanceof Problem) return error.message;
   if (!(error instanceof WalletError)) {
     report(error);
-    return word("page_failed");
+    return t("page_failed");
   }
   const key = KEYS[/** @type {any} */ (error).code];
-  if (key) return word(key);
-  if (/insufficient funds/i.test(error.message)) return word("wallet_too_little_fee");
-  if (/user (rejected|denied|cancell?ed)/i.test(error.message)) return word("wallet_declined");
-  return word("wallet_could_not");
+  if (key) return t(key);
+  if (/insufficient funds/i.test(error.message)) return t("wallet_too_little_fee");
+  if (/user (rejected|denied|cancell?ed)/i.test(error.message)) return t("wallet_declined");
+  return t("wallet_could_not");
 }
 
 /**
@@ -98,7 +98,7 @@ export function words(error) {
 export async function account(provider) {
   const accounts = await request(provider, "eth_requestAccounts");
   if (accounts?.[0]) return accounts[0];
-  throw new Problem(word("wallet_no_account"));
+  throw new Problem(t("wallet_no_account"));
 }
 
 /**
@@ -106,7 +106,7 @@ export async function account(provider) {
  * @param {Provider} provider
  * @param {Chain} chain
  */
-export async function onto(provider, chain) {
+export async function switchChain(provider, chain) {
   if (await isOn(provider, chain)) return;
   try {
     await switchTo(provider, chain);
@@ -146,7 +146,7 @@ async function switchTo(provider, chain) {
 async function addChain(provider, chain) {
   const urls = /** @type {string[] | undefined} */ (chain.wallet_chain.rpcUrls);
   if (!urls?.length) {
-    throw new Problem(word("wallet_unknown_chain", { chain: chain.name }));
+    throw new Problem(t("wallet_unknown_chain", { chain: chain.name }));
   }
   await request(provider, "wallet_addEthereumChain", [chain.wallet_chain]);
   if (!(await isOn(provider, chain))) await switchTo(provider, chain); // not all wallets switch to the added chain
@@ -154,7 +154,7 @@ async function addChain(provider, chain) {
 
 /** @param {Chain} chain */
 function wrongChain({ name }) {
-  return new Problem(word("wallet_wrong_chain", { chain: name }));
+  return new Problem(t("wallet_wrong_chain", { chain: name }));
 }
 
 /**
@@ -163,14 +163,14 @@ function wrongChain({ name }) {
  * @param {string} payer
  * @param {Bill} bill
  */
-export function questions(provider, payer, bill) {
+export function makeQueries(provider, payer, bill) {
   const digits = payer.slice(2).toLowerCase();
   /** @param {Check} [check] */
   const call = async ({ to, data = "" } = {}) => {
     const params = [{ to, data: data.replace("{payer}", digits) }, "latest"];
     const result = await request(provider, "eth_call", params);
     if (/^0x[0-9a-f]+$/i.test(result)) return BigInt(result);
-    throw new Problem(word("wallet_other_chain", { chain: bill.chain.name }));
+    throw new Problem(t("wallet_other_chain", { chain: bill.chain.name }));
   };
   const readCoins = async () => parseNumber(await request(provider, "eth_getBalance", [payer, "latest"]));
   return {
@@ -201,8 +201,8 @@ export async function isDue(step, bill, queries) {
  */
 export async function isDone(step, bill, queries) {
   for (let attempt = 1; await isDue(step, bill, queries); attempt += 1) {
-    if (attempt === ALLOWANCE_LOOKS_MAX) {
-      throw new Problem(word("wallet_allow_whole", { amount: bill.price }));
+    if (attempt === ATTEMPTS_MAX) {
+      throw new Problem(t("wallet_allow_whole", { amount: bill.price }));
     }
     await pause(attempt);
   }
@@ -216,7 +216,7 @@ export async function isDone(step, bill, queries) {
  * @param {Chain} chain
  */
 export async function send(provider, payer, { to, value, data }, chain) {
-  await onto(provider, chain); // the wallet may have switched networks
+  await switchChain(provider, chain); // the wallet may have switched networks
   const { chainId } = chain.wallet_chain;
   const transaction = { from: payer, to, value, data, chainId };
   const hash = await request(provider, "eth_sendTransaction", [transaction]);
@@ -237,13 +237,13 @@ export async function isEffective(provider, payer, hash, hasHappened) {
   let absences = 0;
   for (let attempt = 1; Date.now() < deadline; attempt += 1) {
     const receipt = await query(provider, "eth_getTransactionReceipt", [hash]);
-    if (receipt && parseNumber(receipt.status) === 0n) throw new Lost(word("wallet_refused"));
+    if (receipt && parseNumber(receipt.status) === 0n) throw new Lost(t("wallet_refused"));
     if (receipt || (await settle(hasHappened()))) return true;
     nonce ??= (await query(provider, "eth_getTransactionByHash", [hash]))?.nonce;
-    const nonceCount = nonce && (await query(provider, "eth_getTransactionCount", [payer, "latest"]));
+    const count = nonce && (await query(provider, "eth_getTransactionCount", [payer, "latest"]));
     // A different transaction with this nonce is in a block, unless the node lags behind.
-    if (nonceCount && parseNumber(nonceCount) > parseNumber(nonce)) absences += 1;
-    if (absences > ABSENCES_MAX) throw new Lost(word("wallet_replaced"));
+    if (count && parseNumber(count) > parseNumber(nonce)) absences += 1;
+    if (absences > ABSENCES_MAX) throw new Lost(t("wallet_replaced"));
     await pause(attempt);
   }
   return false;

@@ -51,7 +51,7 @@ def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
 
 
 def _parse_time(text: str) -> datetime:
-    """Parse a Taipei date, with or without a time."""
+    """Parse a date in Taipei time, with or without a time of day."""
     for time_format in _TIME_FORMATS:
         try:
             return datetime.strptime(text, time_format).replace(tzinfo=TAIPEI).astimezone(UTC)

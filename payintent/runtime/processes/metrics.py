@@ -111,7 +111,7 @@ def merge_metrics(board: Board) -> list[Family]:
     processes = [(slot, _read_process(board, slot)) for slot in range(1, board.slots)]
     ended_processes = _read_ended(
         board
-    )  # read last, so that a process that has just ended counts once
+    )  # read last, so that a process that has just ended is counted once
     process_families = [
         [_label_process(family, slot) for family in process_metrics.families]
         for slot, process_metrics in processes
@@ -196,7 +196,7 @@ class _QuietHandler(WSGIRequestHandler):
 
 
 class _SharedServer(ThreadingWSGIServer):
-    """Serves from a socket that is shared between processes."""
+    """A metrics server on a socket that processes share."""
 
     def __init__(self, listener: socket.socket, registry: CollectorRegistry) -> None:
         address = listener.getsockname()

@@ -1,4 +1,4 @@
-"""Card payments after authorisation: closing, refund, withdrawal, cancellation, and details."""
+"""Card payments after authorisation: closing, refunding, withdrawing, cancelling and querying."""
 
 from typing import Any
 
@@ -16,21 +16,21 @@ _REFUSED = "10200041"
 
 
 def act(trade: Trade | None, fields: dict[str, str]) -> None:
-    """Run an action on a paid trade; reject it if the closing status does not allow it."""
+    """Perform an action on a paid trade, unless the closing status does not allow the action."""
     action, amount = fields.get("Action", ""), fields.get("TotalAmount", "")
     if trade is None or trade.credit is None:
         raise RefusalError(_REFUSED, "error_nopay")
     if action not in _ACTIONS or not (amount.isascii() and amount.isdecimal()):
         raise RefusalError(_REFUSED, "Action or TotalAmount Error.")
     if trade.credit.card.stage and action == "R" and int(amount) != trade.credit.amount:
-        raise RefusalError(_REFUSED, "An order in instalments can only be refunded in full.")
+        raise RefusalError(_REFUSED, "An order paid in instalments can only be refunded in full.")
     if not trade.credit.card.refundable and action in "RN":
         raise RefusalError(_REFUSED, "The account balance is too low.")
     _ACTIONS[action](trade.credit, int(amount))
 
 
 def close_day(credit: Credit) -> None:
-    """Close all authorised payments, as ECPay does every evening."""
+    """Close a payment if it is authorised, as ECPay does every evening."""
     if credit.status is Closing.AUTHORISED:
         _close(credit, credit.amount)
     for row in credit.rows:
@@ -72,7 +72,7 @@ def _refund(credit: Credit, amount: int) -> None:
     if not 0 < amount <= credit.amount - credit.given_back:
         raise RefusalError(_REFUSED, "The amount exceeds the remaining amount.")
     if credit.status is Closing.TO_BE_CLOSED and amount == credit.amount:
-        raise RefusalError(_REFUSED, "Before the closing, cancel the payment instead.")
+        raise RefusalError(_REFUSED, "Until the payment is closed, cancel it instead.")
     credit.rows.append(Row(status=Closing.TO_BE_CLOSED, amount=-amount, at=utc_now()))
 
 
