@@ -69,7 +69,7 @@ class DepositStep(WalletStep):
 
     @property
     def state(self) -> str:
-        """A string that changes whenever the step's content changes. `deposit.js` compares it."""
+        """A string that changes whenever the step's content changes, which `deposit.js` checks for."""
         names = ("received", "pending", "remaining")
         amounts = [self.session[name]["amount_smallest_unit"] for name in names]
         reason = self.session.get("unpayable_reason", "")

@@ -1,6 +1,6 @@
 """Log gateway requests. They are buffered in memory and written once per second.
 
-If a process is killed, the requests of its last second are lost.
+If a process is killed, the requests from its last second are lost.
 """
 
 import asyncio

@@ -33,8 +33,9 @@ def check_response(
     """Return the response, or a problem that is independent of the gateway's protocol."""
     origin = parse_web_origin(account.base_url) or "base_url"
     if isinstance(response, NotContacted):
-        detail = f"{origin}: {_describe_connection_problem(response)}"
-        return AccountCheck(problem=response.problem, detail=detail)
+        return AccountCheck(
+            problem=response.problem, detail=_describe_connection_problem(origin, response)
+        )
     if isinstance(response, OutcomeUnknown):
         return AccountCheck(
             problem=AccountProblem.NO_RESPONSE, detail=f"{origin}: {response.detail}"
@@ -71,12 +72,12 @@ def plain_text(text: str) -> str:
     return printable_text(text, _TEXT_CHARS_MAX)
 
 
-def _describe_connection_problem(response: NotContacted) -> str:
+def _describe_connection_problem(origin: str, response: NotContacted) -> str:
     if response.problem is AccountProblem.CREDENTIALS:
-        return response.detail
+        return f"{origin}: {response.detail}"
     if response.problem is AccountProblem.TLS:
-        return f"its certificate cannot be verified ({response.detail})"
-    return f"it cannot be reached ({response.detail})"
+        return f"the certificate of {origin} cannot be verified ({response.detail})"
+    return f"{origin} cannot be reached ({response.detail})"
 
 
 def _clock_skew_s(response: HttpResponse, now: float) -> float:

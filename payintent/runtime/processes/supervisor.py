@@ -110,8 +110,8 @@ def supervise(plan: Plan) -> Member:
     """Become the supervisor of several processes, and return in each of them.
 
     In the supervisor, raises SystemExit when all processes have ended, or if a process cannot
-    start while no other process is running. Raises `BindError` if
-    an address cannot be bound.
+    start while no other process is running. Raises `BindError` if an
+    address cannot be bound.
     """
     previous_state = handover.receive_handover()
     supervisor = _create(plan) if previous_state is None else _resume(plan, previous_state)
@@ -300,10 +300,7 @@ class _Supervisor:
                 self._handle_exit(child, code)
 
     def _handle_exit(self, child: Child, code: int) -> None:
-        """Clean up after a process, and restart it if necessary.
-
-        `code` is negative if a signal ended the process.
-        """
+        """Clean up after a process, and restart it; `code` is negative if a signal ended it."""
         child.channel.close()
         self._board.set_connections(child.number, ABSENT)
         metrics.add_ended_process(self._board, child.number)
