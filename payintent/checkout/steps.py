@@ -69,7 +69,7 @@ class DepositStep(WalletStep):
 
     @property
     def state(self) -> str:
-        """A string that changes whenever the step's content changes, which `deposit.js` checks for."""
+        """A string that changes when the step's content does; `deposit.js` checks for a change."""
         names = ("received", "pending", "remaining")
         amounts = [self.session[name]["amount_smallest_unit"] for name in names]
         reason = self.session.get("unpayable_reason", "")

@@ -126,7 +126,7 @@ async def test_a_certificate_that_cannot_be_verified_is_reported_with_details(
         check = await _check(harness, account)
     assert check.problem is AccountProblem.TLS, check
     assert f"127.0.0.1:{port}" in check.detail
-    assert " cannot be verified (" in check.detail
+    assert "the certificate of https://127.0.0.1" in check.detail
     assert "unable to get local issuer certificate" in check.detail
 
 
