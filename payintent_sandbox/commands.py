@@ -25,7 +25,7 @@ def dev(
         True, help="Run development chains for token payments. Startup is faster without them."
     ),
 ) -> None:
-    """Run the whole sandbox in this terminal: database, API, worker, gateway, shop, chains."""
+    """Run the whole sandbox in this terminal: database, API, worker, gateway, shop and chains."""
     from payintent_sandbox.dev import run
 
     raise typer.Exit(run(chains=chains))

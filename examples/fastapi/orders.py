@@ -99,7 +99,7 @@ async def find_next_page(order: Order) -> str:
         payer_uid=f"guest-{order.id}",
         metadata={"order_id": str(order.id), "product": {"name": "Tides of the Chao Phraya"}},
         return_url=order.return_url,
-        cancel_url=order.return_url,  # the same page, which offers to pay again
+        cancel_url=order.return_url,  # the same page, on which the buyer can try again
         idempotency_key=str(uuid5(order.id, str(order.attempt))),
     )
     database.execute(

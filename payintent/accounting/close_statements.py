@@ -36,7 +36,7 @@ async def close_due_days(database: Database) -> bool:
 async def close_day(tx: Tx, merchant_id: int, watermark: int) -> None:
     """Close the days up to the first day with entries, or all past days if there are no entries."""
     closing = await closing_store.lock_closing(tx, merchant_id)
-    # A concurrent worker may have used a later watermark. Going back would repeat its entries.
+    # A concurrent worker may have used a later watermark. Going back would repeat entries.
     watermark = max(watermark, closing.last_closed_entry)
     yesterday = get_local_date(closing.now, closing.time_zone) - _DAY
     if closing.last_day is not None and yesterday <= closing.last_day:

@@ -13,7 +13,7 @@ from payintent.runtime.version import describe_version
 _COMMANDS = {
     "processes": {
         "api": "Serve the API and the hosted checkout, and the operator routes on a separate port.",
-        "worker": "Run the background loops: expiry, inquiries, refunds, webhooks, chains.",
+        "worker": "Run the background loops for expiry, inquiries, refunds, webhooks and chains.",
         "migrate": "Migrate the database schema to this version.",
     },
     "doctor": {

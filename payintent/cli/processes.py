@@ -113,7 +113,7 @@ def worker(
     metrics_host: str = typer.Option("127.0.0.1", help="The address of the metrics port."),
     processes: int | None = _Processes,
 ) -> None:
-    """Run the background loops: expiry, inquiries, refunds, webhooks, chains."""
+    """Run the background loops for expiry, inquiries, refunds, webhooks and chains."""
     from payintent.cli.work import run_workers
 
     settings = _prepare_start("worker", processes, metrics_port=metrics_port)

@@ -59,7 +59,7 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
     token: Annotated[str | None, option("The token of an on-chain method, such as USDT.")] = None
     fee_mode: Annotated[FeeMode, option("Whether the amount includes the fee.")] = FeeMode.INCLUSIVE
     fee_rate: Annotated[Decimal, option("The fee rate; 0.029 means 2.9 %.")] = Decimal(0)
-    position: Annotated[int, option("Lower positions are offered first.")] = 0
+    position: Annotated[int, option("Methods with lower positions come first.")] = 0
     limits: Annotated[list[str] | None, option(_LIMITS)] = None
     label_translations: Annotated[list[str] | None, option(_TRANSLATIONS)] = None
 
@@ -163,7 +163,7 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
     countries: Annotated[list[str] | None, option('Comma-separated; "" for all.')] = None
     fee_mode: Annotated[FeeMode | None, option("Whether the amount includes the fee.")] = None
     fee_rate: Annotated[Decimal | None, option("The fee rate; 0.029 means 2.9 %.")] = None
-    position: Annotated[int | None, option("Lower positions are offered first.")] = None
+    position: Annotated[int | None, option("Methods with lower positions come first.")] = None
     limits: Annotated[list[str] | None, option(f'{_LIMITS}; "" for none')] = None
     label_translations: Annotated[list[str] | None, option(f'{_TRANSLATIONS}; "" for none')] = None
 

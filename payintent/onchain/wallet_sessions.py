@@ -41,7 +41,7 @@ from payintent.payments.model import TERMINAL, Payment, PaymentStatus, Session, 
 from payintent.runtime.encryption import Encryption
 from payintent.runtime.json_format import format_timestamp
 
-#: Providers whose sessions wallets can read.
+#: Providers whose sessions can be read by wallets.
 ON_CHAIN_PROVIDERS = {PROVIDER, DEPOSIT_PROVIDER, TEST_DEPOSIT_PROVIDER}
 _HANDOFF_VALIDITY = timedelta(minutes=15)
 _ID_BYTES, _TIME_BYTES, _SIGNATURE_BYTES = 16, 5, 15  # 48 base64 characters
@@ -298,7 +298,7 @@ def _describe_status(snapshot: _Snapshot) -> str:
 
 
 def _count_confirmations(snapshot: _Snapshot) -> int:
-    """Return the confirmations of an exact pending transfer, including its own block."""
+    """Return how many confirmations an exact pending transfer has, including its own block."""
     blocks = [
         transaction.block
         for transaction in snapshot.transactions

@@ -96,7 +96,7 @@ async def list_proposals(
     merchant_id: int | None = None,
     oldest_first: bool = False,
 ) -> list[Proposal]:
-    """List proposals after the last id on the previous page. A filter of None matches them all."""
+    """List proposals after the last id on the previous page. A None filter matches them all."""
     rows = await _PROPOSALS[oldest_first].page(
         database, last, limit, status=status, merchant_id=merchant_id
     )

@@ -29,8 +29,8 @@ from payintent.runtime.encryption import make_proposal_context
 
 R = TypeVar("R")
 T = TypeVar("T", bound=msgspec.Struct)
-#: Opens a progress display for an action and its total number of rows. The display is called for
-#: each batch with its number of rows.
+#: Opens a progress display for an action with a known total number of rows. The display is called
+#: with the number of rows in each batch.
 ShowProgress = Callable[[str, int], AbstractContextManager[Callable[[int], None]]]
 _ACTOR_NAME_CHARS_MAX, _REASON_CHARS_MAX = 200, 500
 

@@ -115,7 +115,7 @@ class LinkPayments:
         digest = self.encryption.digest(
             f"payment link:{link.id}:{order.form_id}:{amount}:{previous_id}"
         )
-        # A key chosen by the merchant could match only by chance.
+        # Practically never equal to a key that the merchant has chosen.
         key = UUID(bytes=digest[:_BUYER_DIGEST_BYTES])
         body = CreatePaymentBody(
             currency=link.terms.currency,

@@ -71,5 +71,5 @@ def _require_supported_token(setup: MerchantSetup, currency: str | None) -> None
         return
     if not any(currency in (market.currencies or ()) for market in usable_markets(setup.methods)):
         raise RefusedError(
-            ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be paid in {currency}"
+            ErrorCode.UNSUPPORTED_CURRENCY, f"this payment cannot be made in {currency}"
         )

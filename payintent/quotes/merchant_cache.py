@@ -29,7 +29,7 @@ class MerchantSetup:
 
     version: ConfigurationVersion
     merchant: Merchant
-    methods: tuple[PaymentMethod, ...]  # including disabled methods; gateway capabilities applied
+    methods: tuple[PaymentMethod, ...]  # including disabled methods
     payable_methods: PayableMethods  # empty if the merchant does not accept payments
     tax_rates: Mapping[str, Decimal]
 

@@ -79,7 +79,7 @@ def make_quotes(
 ) -> list[Quote]:
     """Return a quote for each suitable method and currency, in the order of `methods`.
 
-    Raises `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if the payment cannot be paid in `currency`
+    Raises `INVALID_CURRENCY` or `UNSUPPORTED_CURRENCY` if the payment cannot be made in `currency`
     in this country.
     """
     require_currency_in_country(payment, quote_country.country, currency)
@@ -99,5 +99,5 @@ def require_currency_in_country(payment: Payment, country: str, currency: str | 
     if currency not in accepted_codes or currency not in TENDER_BY_COUNTRY[country]:
         raise RefusedError(
             ErrorCode.UNSUPPORTED_CURRENCY,
-            f"this payment cannot be paid in {currency} in {country}",
+            f"this payment cannot be made in {currency} in {country}",
         )

@@ -20,14 +20,14 @@ async def heal_an_outage(stage: DemoStage) -> None:
         entry = await _missed(stage, place, payment)
         expect("the webhooks that arrived", await stage.webhooks(payment["id"]), [])
         stage.say(
-            f"the shop is unreachable; its feed has {entry['event']['type']} {entry['id']}, "
+            f"the shop is unreachable; its feed contains {entry['event']['type']} {entry['id']}, "
             f"delivery {entry['delivery']['state']}"
         )
     await stage.call("POST", f"/events/{entry['id']}/replay", ACCEPTED, keyed=True)
     await stage.webhook(payment, "payment.cancelled")
     [received] = await stage.webhooks(payment["id"])
     expect("webhook-id", received["headers"]["webhook-id"], entry["id"])
-    stage.say("the shop is back: the event was sent again, with its id from the feed")
+    stage.say("the shop is back, and the event was sent again with the id from the feed")
 
 
 async def _end_of_feed(stage: DemoStage) -> str:

@@ -12,7 +12,7 @@ from payintent_sandbox.emulators.clock import ScaledClock
 ATTEMPT_TIMEOUT_S = 10  # in real time, because merchants do not respond faster in scaled time
 RESPONSE_BYTES_MAX = 16 * 1024
 
-#: Sends an attempt, numbered from 1, and returns whether it was acknowledged.
+#: Makes the attempt with this number (from 1), and returns whether it was acknowledged.
 Attempt = Callable[[int], Awaitable[bool]]
 
 
@@ -57,12 +57,12 @@ class Notifier:
                 await self.clock.stop()
 
     async def send(self, attempt: Attempt) -> None:
-        """Send until an attempt is acknowledged or the retries are used up."""
+        """Send a notification until it is acknowledged or the retries are used up."""
         if not await attempt(1):
             await self._retry(attempt)
 
     async def send_once(self, attempt: Attempt) -> None:
-        """Send the first attempt; the retries, if any, run in the background."""
+        """Make the first attempt; retries, if any, run in the background."""
         if not await attempt(1):
             self.clock.start(self._retry(attempt))
 

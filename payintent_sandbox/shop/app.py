@@ -134,7 +134,7 @@ async def show_cover(request: Request) -> Response:
 
 
 async def buy(request: Request) -> Response:
-    """`POST /buy`: create the payment on the shop's server, and redirect the buyer to it."""
+    """`POST /buy`: create the payment on the shop's server, and redirect to its checkout."""
     _, url = await _bought(request)
     return RedirectResponse(url, 303, {"cache-control": "no-store"})
 
@@ -226,7 +226,7 @@ async def poll(request: Request) -> Response:
 
 
 async def show_graded_order(request: Request) -> Response:
-    """`GET /graded/{order_id}`: an order's status, times fulfilled, and refunded amount.
+    """`GET /graded/{order_id}`: an order's status, number of deliveries, and refunded amount.
 
     The refunded amount is read from the service, because operators can also refund, and refunds
     can fail.

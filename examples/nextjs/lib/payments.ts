@@ -39,7 +39,7 @@ export async function findNextPage(order: Order): Promise<string> {
       currency,
       payer_uid: `guest-${id}`,
       metadata: { order_id: id, product: { name: "Tides of the Chao Phraya" } },
-      // Both are the order page, which offers to pay again.
+      // Both are the order page, on which the buyer can try again.
       ...(returnUrl && { return_url: returnUrl, cancel_url: returnUrl }),
     },
     { idempotencyKey: keyOf(id, attempt) },

@@ -334,7 +334,7 @@ class _Supervisor:
         return [child for child in self._children.values() if not child.is_ending]
 
     def _stop(self, signal_number: signal.Signals) -> None:
-        """End all processes: after draining on SIGTERM, at once on SIGINT or a second signal."""
+        """End all processes. They drain first, unless the signal is SIGINT or a second signal."""
         is_first = not self._is_stopping
         self._is_stopping = True
         self._starts.clear()

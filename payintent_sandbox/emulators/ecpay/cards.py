@@ -9,7 +9,7 @@ class Notification(StrEnum):
     """The result notifications that the merchant receives."""
 
     ONCE = "once"
-    TWICE = "twice"  # the second with a different message, despite the acknowledgement
+    TWICE = "twice"  # again with a different message, although the first was acknowledged
     NEVER = "never"
     SIMULATED = "simulated"  # from the merchant's back office: no money is paid
     UNCONFIRMED = "unconfirmed"  # first unconfirmed, then paid
@@ -51,7 +51,7 @@ _ALL = (
     ),
     Card(
         number="4000009900000046",
-        title="approved without a notification; an inquiry returns paid",
+        title="approved without a notification; an inquiry reports the payment",
         notification=Notification.NEVER,
     ),
     Card(number="4000009900000079", title="approved for one dollar too much", extra=1),

@@ -1,4 +1,4 @@
-"""Callbacks to merchants: signed, in several encodings, repeated until acknowledged."""
+"""Callbacks to merchants, which are signed and repeated until they are acknowledged."""
 
 import asyncio
 import hashlib
@@ -38,9 +38,9 @@ class Callbacks:
         self._journal = journal
 
     async def send(self, session: Session, calling: Calling = Calling.ONCE) -> None:
-        """Report a session to the merchant, and return after the first attempt.
+        """Report a session's state to the merchant, and return after the first attempt.
 
-        The event contains the current session, even if it is delivered later.
+        The event contains the state at the time of the call, even if it is delivered later.
         """
         notice = _of_session(session)
         if calling is Calling.NEVER:

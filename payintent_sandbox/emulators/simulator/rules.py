@@ -50,7 +50,7 @@ class Match(Struct, frozen=True, forbid_unknown_fields=True, omit_defaults=True)
     reference: str | None = None
 
     def fits(self, names: Collection[str], order: Order | None) -> bool:
-        """Return whether the session matches. Without an order, no amount matches."""
+        """Return whether the session matches. Without an order, an amount never matches."""
         if self.reference is not None and self.reference not in names:
             return False
         if self.amount is None:

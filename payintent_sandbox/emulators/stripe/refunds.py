@@ -43,7 +43,7 @@ def announce_refund(records: AccountRecords, events: Events, refund: Any) -> Jso
 
 
 def refunded(intent_id: str) -> int:
-    """Return the sum of an intent's refunds, except failed refunds."""
+    """Return the sum of an intent's refunds, excluding failed refunds."""
     refunds = [stored for name, stored in _objects.items() if name.startswith("refund:")]
     return sum(
         refund.amount

@@ -15,7 +15,7 @@ class UsageError(Exception):
 
 
 def write_any_text() -> None:
-    r"""Escape characters that the encoding of standard output or error lacks (as `\u2713`).
+    r"""Write escapes, such as `\u2713`, for characters that the output encoding lacks.
 
     The escapes are JSON escapes, so printed JSON keeps its meaning. Bytes of standard input that
     the encoding cannot decode are replaced.

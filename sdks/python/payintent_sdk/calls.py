@@ -349,7 +349,7 @@ def advance_test_clock(seconds: int) -> Call[AdvancedTestClock]:
 def pay_test_payment(
     payment_id: str, *, card: str | None = None, idempotency_key: str | None = None
 ) -> Call[Payment]:
-    """Pay with a test card, which decides the outcome. Requires a test key."""
+    """Pay with a test card, which determines the outcome. Requires a test key."""
     return _act(payment_id, "pay", _body(card=card), idempotency_key)
 
 

@@ -102,7 +102,7 @@ async def _send_async(http: httpx.AsyncClient, request: httpx.Request) -> httpx.
 
 
 def _check_request_id(request: httpx.Request, answer: httpx.Response) -> None:
-    """Reject the response to a different request. A proxy's response may not have an id."""
+    """Reject the response to a different request. A proxy's response may lack an id."""
     request_id = answer.headers.get(_REQUEST_ID)
     if request_id is not None and request_id != request.headers[_REQUEST_ID]:
         raise AnswerMismatchError("the response belongs to a different request", request=request)

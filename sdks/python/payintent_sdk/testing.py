@@ -57,7 +57,7 @@ class TestSide:
         )
 
     def pay(self, payment: HasId, card: str | None = None) -> Payment:
-        """Pay with a test card, which decides the outcome."""
+        """Pay with a test card, which determines the outcome."""
         return self.client.test_payments.pay(payment.id, card=card)
 
     def decline(self, payment: HasId, code: str | None = None) -> Payment:

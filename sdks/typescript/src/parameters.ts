@@ -39,7 +39,7 @@ export interface CreatePaymentLink {
   cancel_url?: string;
 }
 
-/** A test card, which decides the outcome. Default: `4242424242424242`. */
+/** A test card, which determines the outcome. Default: `4242424242424242`. */
 export interface PayTestPayment {
   card?:
     | "4242424242424242"

@@ -275,7 +275,7 @@ export class ClockOfTests extends Resource {
 
 /** `client.testPayments`: actions of buyers and banks. Requires a test key. */
 export class TestPayments extends Resource {
-  /** Pays with a test card, which decides the outcome. */
+  /** Pays with a test card, which determines the outcome. */
   pay(paymentId: string, body: parameters.PayTestPayment = {}, options?: KeyedOptions): Promise<models.Payment> {
     return this.#act(paymentId, "pay", body, options);
   }

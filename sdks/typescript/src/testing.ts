@@ -37,7 +37,7 @@ export class TestSide {
     });
   }
 
-  /** Pays with a test card, which decides the outcome. */
+  /** Pays with a test card, which determines the outcome. */
   pay(payment: HasId, card?: PayTestPayment["card"]): Promise<Payment> {
     return this.client.testPayments.pay(payment.id, card === undefined ? {} : { card });
   }

@@ -70,13 +70,13 @@ class Shop:
         return [self.place_order() for _ in range(count)]
 
     def click_twice(self, cart_id: str | None = None) -> list[Order]:
-        """Buy the same cart twice concurrently; by default, a new cart."""
+        """Buy a cart twice concurrently. The default is a new cart."""
         cart_id = cart_id or str(uuid.uuid4())
         with ThreadPoolExecutor(2) as clicks:
             return list(clicks.map(self._buy, [cart_id, cart_id]))
 
     def buy_again(self, order: Order) -> Order | int:
-        """Click Buy again for the same cart. Return the status if the shop rejects the request."""
+        """Buy the same cart again. Return the status if the shop rejects the request."""
         body = {"cart_id": order.cart_id}
         answer = self._request("POST", self._orders_url, body)
         if not answer.is_success:
