@@ -49,7 +49,7 @@ export function placeOrder(id) {
 
 /**
  * Returns the URL of the order's checkout, or of the order page if there is nothing to pay. If the payment has ended
- * unpaid, this begins the next attempt. The payment is read because a cancellation by the buyer does not send an event,
+ * unpaid, this function begins the next attempt. It reads the payment, because no event is sent when the buyer cancels,
  * and because events can be late.
  * @param {Order} order
  */

@@ -70,7 +70,7 @@ async def get_link_page(request: Request) -> Response:
     state = await visit.context.link_payments.find_state(visit.link)
     is_paid = payment is not None and payment.status not in UNPAID
     if payment is not None and is_paid and state is not LinkState.OPEN:
-        return _redirect_to_checkout(visit, payment)  # shows the result
+        return _redirect_to_checkout(visit, payment)  # the checkout shows the result
     return _render(visit, state)
 
 

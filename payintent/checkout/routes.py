@@ -25,7 +25,7 @@ _SELECTION = msgspec.json.Decoder(QuoteSelection)
 async def get_checkout(visit: CheckoutVisit) -> Response:
     fields = await visits.checkout_view(visit)
     if visit.country in COUNTRIES:
-        fields["suggested_country"] = visit.country  # only a hint
+        fields["suggested_country"] = visit.country
     return json_response(fields)
 
 

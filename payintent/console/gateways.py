@@ -74,7 +74,7 @@ class ChainSection:
     cursor: ChainCursor | None  # None if no merchant uses this chain
     sessions: int  # open on-chain sessions
     endpoints: list[EndpointStatus]
-    view: dict[str, Any]  # as `chain.list` shows it
+    view: dict[str, Any]  # the chain as `chain.list` shows it
 
     @property
     def sweep_conditions(self) -> list[str]:

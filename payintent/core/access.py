@@ -10,7 +10,7 @@ from typing import cast
 from payintent.core.ids import to_base62
 
 PROPOSAL_HOURS = 24  # lifetime of a proposal
-TOKEN_DAYS = 90  # default validity
+TOKEN_DAYS = 90  # default validity of a token
 TOKEN_DAYS_MAX = 365
 #: Validity of a role from an identity provider: the lifetime of a session, plus the lifetime of a
 #: proposal that is made just before the session expires.
@@ -66,7 +66,7 @@ MERCHANT = "sk_live"
 MERCHANT_TEST = "sk_test"  # test mode
 OPERATOR = "op"
 PUBLIC_CHARS = 8
-MARK_CHARS = 2  # of the public part; see the setting `key_mark`
+MARK_CHARS = 2  # at the start of the public part; see the setting `key_mark`
 SECRET_CHARS = 43  # 256 bits
 _CHECKSUM_CHARS = 6
 _KEY = re.compile(r"(([a-z_]+)_([0-9A-Za-z]{8})_[0-9A-Za-z]{43})([0-9A-Za-z]{6})", re.ASCII)

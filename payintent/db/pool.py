@@ -29,7 +29,7 @@ WAITS = Histogram(
 
 
 class ConnectionPool:
-    """Up to `size_max` connections, opened on demand and borrowed most recently used first.
+    """Up to `size_max` connections, opened on demand. The last one released is borrowed first.
 
     If no statement begins on a borrowed connection for `deadline_s`, its server is presumed
     unresponsive: the connection and all idle connections to the same server are dropped.

@@ -1,4 +1,4 @@
-"""Decides whether the transfers to a deposit address pay its session.
+"""Decide whether the transfers to a deposit address settle its session.
 
 A deposit session has its own address, and any number of transfers may arrive there. Only final
 transfers count, and a transfer is on time if its block's timestamp is not after the deadline.
@@ -38,7 +38,7 @@ class DepositEvidence:
     read_until: datetime | None
     has_pending: bool  # a transfer in a block that is not final, or an unproven transfer
     has_unproven: bool  # a transfer in a final block that too few endpoints report
-    was_pending: bool  # a pending transfer was found, but is proven to be gone
+    was_pending: bool  # a pending transfer was found, but has been proven to be gone
     deposits: tuple[FinalDeposit, ...] = ()  # in chain order
 
 
@@ -108,7 +108,7 @@ def _is_deadline_final(evidence: DepositEvidence) -> bool:
 def _pay(
     evidence: DepositEvidence, matching: Sequence[FinalDeposit], total: int
 ) -> list[DepositCapture]:
-    """Capture all transfers. A surplus of `surplus_min` or more becomes a separate capture."""
+    """Capture the matching transfers. A surplus of `surplus_min` or more is captured separately."""
     surplus = total - evidence.amount
     if surplus < max(evidence.surplus_min, 1):
         return [_capture(matching, total, difference_max=abs(surplus))]

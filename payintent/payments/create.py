@@ -214,7 +214,7 @@ class ConcurrentCreateRequests:
     async def run_once(
         self, request: IdempotentRequest, work: Callable[[], Awaitable[CreatedPayment]]
     ) -> CreatedPayment:
-        """Run `work`, or wait for the result of an identical request that is already running.
+        """Run `work`, or wait for the result of an identical request that is already in progress.
 
         Raises `CONFLICT` if the other request takes longer than two seconds.
         """

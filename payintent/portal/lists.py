@@ -55,7 +55,7 @@ from payintent.webhooks.outbox_store import DeliveryRecord
 
 _CALLS_MAX = 100
 _PAGE_LINES_MAX = 100
-_STATEMENT_ROWS_MAX = 10_000_000  # high, because statements, unlike lists, cannot be filtered
+_STATEMENT_ROWS_MAX = 10_000_000  # high, because a statement, unlike a list, cannot be filtered
 _NO_EVENT = "no such event"
 
 

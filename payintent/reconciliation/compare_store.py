@@ -166,7 +166,7 @@ async def list_duplicates(tx: Tx, limit: int) -> list[tuple[int, int]]:
 
 
 async def find_times(tx: Tx) -> tuple[datetime | None, datetime | None]:
-    """Return the earliest and latest time of the lines; both are None if there are no lines."""
+    """Return the earliest and latest times of the lines; both are None if there are no lines."""
     row = await tx.row("SELECT min(at) AS first, max(at) AS last FROM provider_line")
     assert row is not None  # noqa: S101 - an aggregate always returns a row
     return row["first"], row["last"]
@@ -350,7 +350,7 @@ _FIND_MISSING_REFUNDS = build_missing_refunds(
 
 
 async def count_differences(tx: Tx) -> dict[tuple[str, str], int]:
-    """Count differences by type and kind. The kind `lines` is the number of lines of the type."""
+    """Count differences by type and kind. The kind `lines` counts all lines of the type."""
     rows = await tx.fetch(
         """
         SELECT type, 'lines' AS kind, count(*) AS n FROM provider_line GROUP BY type

@@ -31,8 +31,8 @@ class ReconciliationSum:
 async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
     """Find our records that differ from the ledger or the merchants' payments.
 
-    Call after `compare_lines`. The merchant's side is the amount credited to a paid payment, or the
-    amount of a case.
+    Call after `compare_lines`. The merchant's side is the amount credited for a paid payment, or
+    the amount of a case.
     """
     await tx.fetch("ANALYZE provider_record")
     await tx.fetch(

@@ -31,7 +31,7 @@ class RefundDetails:
     amount: str | None  # in the payment's currency; None for refunds of cases
     currency: str
     amount_minor: str  # in the capture's smallest units
-    goes_back: str | None  # `amount_minor` as text with currency; None if decimals are unknown
+    goes_back: str | None  # `amount_minor` with its currency; None if decimals are unknown
     chain: str | None
     payer: str | None  # the sender's on-chain address
     destination: str | None
@@ -127,7 +127,7 @@ def _build_list(
 
 
 def _build_lists(*index: LiteralString, source: LiteralString = "refund") -> dict[bool, KeysetList]:
-    """Return the newest-first list under False, and the oldest-first list under True."""
+    """Build the list for each value of `oldest_first`."""
     return {
         order: _build_list(*index, source=source, oldest_first=order) for order in (False, True)
     }

@@ -113,7 +113,7 @@ class Settings(BaseSettings):
     # Secrets, which have no defaults in any environment
     pepper: SecretStr
     """32 bytes in Base64. Digests of API keys, operator tokens, portal links and buyer addresses
-    depend on this value, so you can never change it.
+    depend on this value, so never change it.
     """
     keyring: SecretStr
     """Encryption keys as `name:base64,name:base64`, with 32 bytes each. New data is encrypted with
@@ -234,7 +234,7 @@ class Settings(BaseSettings):
     balancer to detect the 503.
     """
 
-    # TLS of outgoing requests to gateways, webhook endpoints, chain endpoints and signers
+    # TLS for outgoing requests to gateways, webhook endpoints, chain endpoints and signers
     ca_file: CaFile = ""
     """PEM file with certificate authorities that are trusted in addition to the system's."""
 

@@ -8,7 +8,7 @@ from payintent.db.database import Executor, Tx
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvancedRows:
-    """Numbers of rows whose times were brought forward."""
+    """The number of rows of each kind whose times were brought forward."""
 
     payments: int
     sessions: int
@@ -25,7 +25,7 @@ async def get(database: Executor, merchant_id: int) -> int:
 
 
 async def advance(tx: Tx, merchant_id: int, seconds: int) -> tuple[int, AdvancedRows]:
-    """Advance a merchant's clock; return its total offset in seconds and the number of rows."""
+    """Advance a merchant's clock; return its total offset in seconds and the changed rows."""
     # The row stays locked until the commit, so that advances of the same clock do not overlap.
     advanced_s = await tx.value(
         """

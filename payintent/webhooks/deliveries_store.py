@@ -153,7 +153,7 @@ async def find_payment_event(database: Executor, merchant_id: int, payment_id: U
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissedCount:
-    """The number of missed events and of affected merchants, and the oldest and newest event."""
+    """The number of missed events and affected merchants, and when the events occurred."""
 
     events: int
     merchants: int

@@ -94,7 +94,7 @@ class DeliveryRecord:
 async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
     """Store events in the same transaction as the changes that they report.
 
-    The delivery is skipped if the merchant has no callback URL. A completed payment also queues a
+    A delivery is skipped if the merchant has no callback URL. A completed payment also queues a
     receipt by email if the merchant has enabled receipts.
     """
     if not events:

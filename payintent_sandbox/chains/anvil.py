@@ -21,7 +21,7 @@ START_TIMEOUT_S = 60.0
 STOP_TIMEOUT_S = 20.0  # anvil writes its state before it exits
 POLL_S = 0.02
 ANSWER_TIMEOUT_S = 5.0
-BLOCKS_KEPT = 256  # latest blocks, with their transactions and logs
+BLOCKS_KEPT = 256  # number of latest blocks whose transactions and logs are kept
 
 _STATES_KEPT = 64  # by default, anvil writes every state to disk: 664 MB for 3,000 blocks
 _STATE_INTERVAL_S = 5

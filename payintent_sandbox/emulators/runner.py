@@ -62,7 +62,7 @@ def read_accounts(
 ) -> list[Account]:
     """Read the accounts from a file or the environment; `key` is the field that identifies them.
 
-    Accounts are not arguments, because every process can see arguments.
+    Accounts are not arguments, because other processes can read arguments.
     """
     try:
         text = path.read_text() if path else os.environ.get(variable, "")

@@ -11,7 +11,7 @@ from payintent_sandbox.seed.merchants import prepare_merchants
 #: The number of payments per transaction. A transaction takes a few seconds.
 _BATCH = 20_000
 _OPEN_MAX = 2_000
-_OPEN_SHARE = 50  # one payment in this many is open, up to the maximum
+_OPEN_SHARE = 50  # one in 50 payments is open, up to `_OPEN_MAX`
 _NO_TIMEOUT = "SET statement_timeout = 0"
 _BEGIN_BATCH = "INSERT INTO seed_batch VALUES ($1, $2, $3, $4, $5, $6)"
 #: The worker computes the hourly figures from the first payment onwards.

@@ -33,7 +33,7 @@ class _Answer:
 
 
 class PaymentApi:
-    """Client of the payment service with the merchant's API key, which stays on this server."""
+    """A client for the payment service with the merchant's API key, which stays on this server."""
 
     def __init__(self, http: aiohttp.ClientSession, api_url: str, api_key: str) -> None:
         self._http = http

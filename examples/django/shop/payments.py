@@ -21,8 +21,8 @@ client = Client(settings.PAYINTENT_API_KEY, settings.PAYINTENT_URL)
 def find_next_page(order: Order) -> str:
     """Return the URL of the order's checkout, or of the order page if there is nothing to pay.
 
-    If the payment has ended unpaid, this begins the next attempt. The payment is read because a
-    cancellation by the buyer does not send an event, and because events can be late.
+    If the payment has ended unpaid, this function begins the next attempt. It reads the payment,
+    because no event is sent when the buyer cancels, and because events can be late.
     """
     if order.status == Order.Status.PAID:
         return order.page

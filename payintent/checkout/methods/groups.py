@@ -50,7 +50,7 @@ class MethodOption:
     name: str
     icon: Markup
     choices: Sequence[Choice]
-    note: str | None = None  # translation key of an explanation of the next step
+    note: str | None = None  # translation key; the note explains the next step
     is_last_used: bool = False
 
     @property
@@ -113,7 +113,7 @@ def _make_group(
     *,
     has_title: bool,
 ) -> Group:
-    """Make a group. Notes that would repeat its title or the method's name are omitted."""
+    """Make a group, without notes that would repeat its title or a method's name."""
     title = _TITLES[group] if has_title else None
     heading = language.t(title) if title else None
     options: list[MethodOption] = []

@@ -27,7 +27,7 @@ _TIMEOUT_S = 5.0
 _RESPONSE_BYTES_MAX = 256 * 1024
 _CACHE_TTL_S = 3600.0  # for metadata and keys
 _KEY_REFRESH_INTERVAL_S = 10.0  # minimum interval between refreshes for unknown key ids
-_RETRY_S = 2.0  # before metadata is requested again after a failure
+_RETRY_S = 2.0  # delay before metadata is requested again after a failure
 _KEYS_MAX = 100
 _SIGN_INS_MAX = 64  # concurrent sign-ins per process
 _OK = 200
@@ -36,7 +36,7 @@ _BASIC, _POST = "client_secret_basic", "client_secret_post"
 _CODE_CHARS_MAX = 4_096
 FAILURES = Counter(
     "payintent_oidc_provider_failures_total",
-    "Failed requests to the identity provider during sign-in, including invalid responses",
+    "Requests to the identity provider during sign-in that failed or returned invalid responses",
     ["request"],
 )
 

@@ -1,4 +1,4 @@
-"""Stores the batches of addresses that the sweeper has claimed."""
+"""Store the batches of addresses that the sweeper has claimed."""
 
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass

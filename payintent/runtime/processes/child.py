@@ -13,7 +13,7 @@ from pathlib import Path
 
 from payintent.runtime.processes.member import READY
 
-#: Time from the signal that ends a process until it is killed. A drain takes at most 20 s.
+#: Time between the signal that ends a process and the SIGKILL. A drain takes at most 20 s.
 END_MAX_S = 24.0
 STATES = ("starting", "ready", "ending")
 _STABLE_AFTER_S = 60.0  # running time that resets the number of consecutive failures

@@ -31,7 +31,7 @@ class Events:
         self.notifier = Notifier(ScaledClock(), RETRY_WAITS_S)
 
     def send(self, kind: str, about: Json) -> None:
-        """Send an event about an object as it is now, in the background."""
+        """Send an event about an object's current state, in the background."""
         event = {
             "id": f"evt_{secrets.token_hex(12)}",
             "object": "event",

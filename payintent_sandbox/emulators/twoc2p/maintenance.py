@@ -33,7 +33,7 @@ def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
     ValueError if the request is not XML.
     """
     try:
-        root = ET.fromstring(content)  # noqa: S314 - an emulator for tests, and signed by them
+        root = ET.fromstring(content)  # noqa: S314 - sent and signed by tests
     except ET.ParseError:
         raise ValueError("the request is not XML") from None
     fields = {child.tag: child.text or "" for child in root}
@@ -47,7 +47,7 @@ def act(emulator: TwoC2pEmulator, account: Account, content: bytes) -> bytes:
 
 
 def refund_in_portal(invoice: Invoice, amount: str) -> bool:
-    """Refund as a person in the merchant portal does; return False if the refund is rejected."""
+    """Refund as if in 2C2P's merchant portal; return False if the refund is rejected."""
     return _refund(invoice, {"actionAmount": amount})[1] is not None
 
 

@@ -277,7 +277,7 @@ def list_cases(
     limit: int | None = None,
     cursor: str | None = None,
 ) -> Call[Page[Case]]:
-    """Return a page of the merchant's cases: money that needs manual review."""
+    """Return a page of the merchant's cases, which are about money that needs manual review."""
     query = _query(status=status, kind=kind, payment_id=payment_id, limit=limit, cursor=cursor)
     return _list("/v1/cases", Case, query)
 

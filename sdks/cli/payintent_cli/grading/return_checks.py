@@ -1,4 +1,4 @@
-"""Checks of a buyer's return to the shop, lost webhooks, and orders that are already paid."""
+"""Checks with returning buyers, a lost webhook, and an order that is already paid."""
 
 from __future__ import annotations
 
