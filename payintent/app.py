@@ -115,8 +115,8 @@ PUBLIC_ROUTES: list[Route] = [
     Route("/docs", pages.get_docs_index, methods=["GET"]),
     Route("/docs/{name}", pages.get_docs_page, methods=["GET"]),
 ]
-#: Routes of the operator port that are served while the service is starting. Only operators must
-#: be able to reach this port.
+#: Routes of the operator port that are served while the service is starting. This port must be
+#: reachable only by operators.
 OPERATOR_ROUTES: list[Route] = [LIVENESS_ROUTE, *CONSOLE_ROUTES]
 
 

@@ -64,5 +64,5 @@ async def refund(
 
 @routes.post("/{order_id}/{change}")
 async def refuse(order_id: UUID, change: str) -> None:
-    """Reject a change, because an order has one price and one open payment at a time."""
+    """Reject any change to an order, which has one price and at most one open payment."""
     raise HTTPException(409, f"The order {order_id} does not allow {change}.")

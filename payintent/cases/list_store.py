@@ -121,7 +121,7 @@ def _build_case(row: Row) -> CaseDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CaseFilter:
-    """Filters for case lists; None matches all cases."""
+    """Filters for case lists; filters that are None are ignored."""
 
     merchant_id: int | None = None
     status: str | None = None

@@ -327,7 +327,7 @@ class SweepNow(ChangeOperation[ChainView], frozen=True, kw_only=True):
 
 
 class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
-    """Configure a token. Omitted options are unchanged."""
+    """Configure a token. Omitted options remain unchanged."""
 
     action: ClassVar[str] = "chain.set-token"
     chain: ChainSlug

@@ -69,7 +69,7 @@ class DepositStep(WalletStep):
 
     @property
     def state(self) -> str:
-        """A string that changes when the step's content does; `deposit.js` checks for a change."""
+        """A string by which `deposit.js` detects that the step's content has changed."""
         names = ("received", "pending", "remaining")
         amounts = [self.session[name]["amount_smallest_unit"] for name in names]
         reason = self.session.get("unpayable_reason", "")

@@ -61,7 +61,7 @@ FATAL_ERRORS = (
     GatewayPackageError,
     TracingUnavailableError,
 )
-_LINES_MAX = 20  # progress lines outside a terminal
+_LINES_MAX = 20  # number of progress lines outside a terminal
 _PIPE_COLUMNS = 240
 _TIME = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z", re.ASCII)  # the API time format
 _UNWRAPPED_MAX = 36  # characters; fits an event id

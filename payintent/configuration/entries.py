@@ -1,4 +1,4 @@
-"""Entry types for each configuration section. Fields omitted from a file are unchanged."""
+"""Entry types for each configuration section. Fields omitted from a file remain unchanged."""
 
 from collections.abc import Collection
 from decimal import Decimal

@@ -1,7 +1,7 @@
 """Read, write, compare and apply configuration files.
 
-Files use a safe subset of YAML, and errors name the line. Aliases, tags and duplicate keys are
-rejected, so the parsing time depends only on the size of the file.
+Files use a safe subset of YAML, and errors name the line. Tags and duplicate keys are rejected.
+Aliases are also rejected, so that the parsing time depends only on the size of the file.
 """
 
 from collections import defaultdict, deque
@@ -51,7 +51,7 @@ class FileEntry:
 
 @dataclass(frozen=True, slots=True)
 class ConfigFile:
-    """The entries of each section. Omitted sections are unchanged."""
+    """The entries of each section. Omitted sections remain unchanged."""
 
     sections: Mapping[str, Sequence[FileEntry]]
 

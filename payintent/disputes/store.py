@@ -101,7 +101,7 @@ def _build_dispute(row: Row) -> Dispute:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DisputeFilter:
-    """Filters for dispute lists; None matches all disputes."""
+    """Filters for dispute lists; filters that are None are ignored."""
 
     merchant_id: int | None = None
     only_running: bool = True  # only disputes that the bank has not decided
@@ -160,7 +160,7 @@ _IS_RUNNING: LiteralString = "state IN ('inquiry', 'open', 'under_review')"
 
 
 def _build_lists(*where: LiteralString) -> dict[bool, KeysetList]:
-    """Return two lists by `oldest_first`: one sorted newest first, one sorted oldest first."""
+    """Return the list for each value of `oldest_first`."""
     return {order: _build_list(*where, oldest_first=order) for order in (False, True)}
 
 

@@ -77,7 +77,7 @@ class TransferSearchResult:
 class SweepSearch:
     """Search the blocks from `start` to `end` for sweeps, and read the last block.
 
-    Sweeps are logs of `factories`, and transfers of `tokens` to `receivers`.
+    Sweeps appear as logs of `factories` and as transfers of `tokens` to `receivers`.
     """
 
     start: int

@@ -21,7 +21,7 @@ class TooManyRecipientsError(ChainUnavailableError):
 
 
 class CallRevertedError(Exception):
-    """A call reverted; `reason` is the contract's text, or "" if there is none."""
+    """A call reverted; `reason` is the contract's message, or "" if there is none."""
 
     def __init__(self, reason: str) -> None:
         super().__init__(reason or "reverted without a reason")

@@ -259,7 +259,7 @@ class CheckAccount(ReadOperation[AccountCheckResult], frozen=True, kw_only=True)
 class ChangeAccount(ChangeOperation[AccountView], frozen=True, kw_only=True):
     """Change the name, base URL, countries or credentials of an account.
 
-    Omitted fields are unchanged.
+    Omitted fields remain unchanged.
     """
 
     action: ClassVar[str] = "account.change"

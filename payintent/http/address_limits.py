@@ -120,8 +120,8 @@ class AuthenticationAttempts:
     """Counts failed authentications per address. Above the limit, failures receive status 429.
 
     A valid key is accepted even above the limit, because many callers may share an address, for
-    example behind an undeclared proxy, and this process may not know the key yet. Above the limit,
-    only a few requests are checked at a time, so that guessing does not monopolize the database.
+    example behind an undeclared proxy. Above the limit, only a few requests are checked at a time,
+    so that guessing does not monopolize the database.
     """
 
     def __init__(

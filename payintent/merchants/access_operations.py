@@ -107,7 +107,7 @@ class RevokeApiKey(ChangeOperation[ApiKey], frozen=True, kw_only=True):
 
 
 async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, name: str) -> str:
-    """Add a key and return its text. Only its digest is stored."""
+    """Add a key and return it. Only its digest is stored."""
     merchant = await require_merchant(tx, merchant_id)
     key = generate_key_text(
         api_key.get_merchant_prefix(merchant.livemode), context.settings.key_mark
@@ -119,7 +119,7 @@ async def issue_api_key(context: OperationContext, tx: Tx, merchant_id: int, nam
 
 
 async def list_own_keys(database: Executor, merchant_id: int) -> list[ApiKey]:
-    """List a merchant's last 1,000 keys, newest first."""
+    """List a merchant's latest 1,000 keys, newest first."""
     return await access_store.list_keys(database, merchant_id, LIST_LIMIT_MAX)
 
 

@@ -56,7 +56,7 @@ _DIRECT_FIELDS = (
 class SetChain(ChangeOperation[ChainView], frozen=True, kw_only=True):
     """Configure a chain: finality, wallet endpoints, refunds and sweeps.
 
-    Omitted options are unchanged. A new refunder sends all later refunds; refunds that earlier
+    Omitted options remain unchanged. A new refunder sends all later refunds; refunds that earlier
     refunders have sent remain valid.
     """
 

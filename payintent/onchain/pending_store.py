@@ -154,7 +154,7 @@ async def mark_gone(database: Executor, chain: str, tx_hashes: Sequence[bytes]) 
 async def list_overdue(
     database: Executor, chain: str, grace_s: int, limit: int
 ) -> list[OverdueTransfer]:
-    """List sessions that are not final after the grace period, oldest first."""
+    """List sessions whose exact transfer is not final after the grace period, oldest first."""
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id,

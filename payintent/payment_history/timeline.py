@@ -69,7 +69,7 @@ async def read_timeline(database: Executor, payment: Payment) -> list[TimelineEn
     entries += [
         _describe_audit_entry(entry) for entry in await _read_audit(database, payment, object_ids)
     ]
-    return sorted(entries, key=lambda entry: entry.at)  # a stable sort, so causes come first
+    return sorted(entries, key=lambda entry: entry.at)  # stable: at equal times, causes stay first
 
 
 async def read_timeline_page(

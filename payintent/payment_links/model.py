@@ -1,4 +1,4 @@
-"""Payment links: their terms, their state, and the range of an amount that the buyer enters."""
+"""Payment links: their terms, their state, and the range of amounts that a buyer can enter."""
 
 from dataclasses import dataclass
 from datetime import datetime

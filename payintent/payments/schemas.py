@@ -307,7 +307,7 @@ def check_token_decimals(
 
 
 def _decode_string(raw: msgspec.Raw) -> Any:
-    """Return the text of a JSON string, or None for any other value."""
+    """Decode a JSON string; return None for any other value."""
     raw_json = bytes(raw)
     if not raw_json.startswith(b'"'):
         return None
@@ -318,7 +318,7 @@ def _decode_string(raw: msgspec.Raw) -> Any:
 
 
 def read_refund_amount(raw: msgspec.Raw) -> str | None:
-    """Return the text of a refund amount, or None if the field is missing.
+    """Return a refund amount as a string, or None if the field is missing.
 
     Raises `INVALID_AMOUNT` if the value is not a string. `null` is rejected too, because a client
     bug must not refund the whole payment.

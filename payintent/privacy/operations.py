@@ -37,9 +37,7 @@ class ExportPayer(ReadOperation[list[ExportedPayment]], frozen=True, kw_only=Tru
     columns: ClassVar[tuple[str, ...]] = ("id", "status", "amount", "currency", "payer_email")
     merchant_id: MerchantId
     payer_uid: _PayerUid
-    after: Annotated[
-        str | None, option("The last payment on the previous page, to get the next page.")
-    ] = None
+    after: Annotated[str | None, option("The last payment on the previous page.")] = None
     limit: ListLimit = 100
 
     async def read(self, context: OperationContext) -> list[ExportedPayment]:
@@ -66,8 +64,9 @@ class ErasedPayer:
 class ErasePayer(ChangeOperation[ErasedPayer], frozen=True, kw_only=True):
     """Permanently erase the data stored about a merchant's payer.
 
-    A second operator must approve. Amounts, times, statuses and the ledger are retained. The
-    operation fails if the payer has an open payment, refund, case, dispute or delivery.
+    A second operator must approve the erasure. Amounts, times, statuses and the ledger are
+    retained. The operation fails if the payer has an open payment, refund, case, dispute or
+    delivery.
     """
 
     action: ClassVar[str] = "payer.erase"
@@ -123,7 +122,9 @@ async def _require_erasable(database: Executor, payment_ids: Sequence[UUID]) -> 
     blocking_payment = await data_store.find_blocking_payment(database, payment_ids)
     if blocking_payment is not None:
         payment_id = ids.format_id(ids.PAYMENT, blocking_payment.payment_id)
-        raise ConflictError(f"{payment_id} {blocking_payment.reason}; erase its payer afterwards")
+        raise ConflictError(
+            f"{payment_id} {blocking_payment.reason}, so its payer cannot be erased yet"
+        )
 
 
 _COUNT_MAX = 100_000

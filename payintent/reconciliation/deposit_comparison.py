@@ -3,7 +3,7 @@
 A batch is compared at the last block whose deposits and sweeps have been read, because most
 endpoints do not provide balances at older blocks. A balance that differs from the books is also
 read from a second endpoint. Transfers that the deposit watcher's recheck has not reached yet are
-not differences.
+not reported as differences.
 """
 
 from collections.abc import Awaitable, Callable, Mapping, Sequence

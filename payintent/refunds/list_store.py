@@ -50,7 +50,7 @@ class RefundDetails:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RefundFilter:
-    """Refund list filters; None matches all refunds."""
+    """Filters for refund lists; filters that are None are ignored."""
 
     merchant_id: int | None = None
     payment_ids: Sequence[UUID] | None = None

@@ -1,9 +1,9 @@
 """Tracing: a span for each piece of work on a payment, with its time, process and outcome.
 
-The trace id is the payment id, because both have 128 bits. Requests, callbacks, workers and
-deliveries on any host therefore belong to the same trace, although no context is stored or
-propagated. The root span is the request that created the payment. If tracing is disabled, all
-functions return immediately.
+The trace id is the payment id, because both have 128 bits. All spans of a payment,
+from any host, therefore belong to the same trace, although no context is stored or propagated.
+The root span is the request that created the payment. If tracing is disabled, all functions return
+immediately.
 """
 
 import logging

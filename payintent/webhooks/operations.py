@@ -93,9 +93,7 @@ class ListDeliveries(ReadOperation[list[DeliveryRecord]], frozen=True, kw_only=T
     ] = False
     since: Annotated[datetime | None, option("Events at or after this time, UTC.")] = None
     until: Annotated[datetime | None, option("Events before this time, UTC.")] = None
-    before: Annotated[
-        UUID | None, option("The last event on the previous page, to get the next page.")
-    ] = None
+    before: Annotated[UUID | None, option("The last event on the previous page.")] = None
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[DeliveryRecord]:
@@ -122,9 +120,7 @@ class ListEndpoints(ReadOperation[list[EndpointRecord]], frozen=True, kw_only=Tr
         *("attempts", "delivered", "median_ms", "p95_ms", "open_until", "last_outcome"),
     )
     merchant_id: MerchantFilter = None
-    after: Annotated[
-        int, option("The last merchant on the previous page, to get the next page.", min=0)
-    ] = 0
+    after: Annotated[int, option("The last merchant on the previous page.", min=0)] = 0
     limit: ListLimit = 20
 
     async def read(self, context: OperationContext) -> list[EndpointRecord]:

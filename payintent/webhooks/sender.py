@@ -219,7 +219,7 @@ class WebhookSender:
             return self._to_result(response, body_start)
 
     async def _read_body_start(self, response: aiohttp.ClientResponse) -> str:
-        """Read the response body up to the limit. NUL is replaced: PostgreSQL rejects it."""
+        """Read the start of the body. NUL is replaced, because PostgreSQL does not accept it."""
         chunks: list[bytes] = []
         remaining = self._settings.webhook_answer_bytes_max
         while remaining > 0 and (chunk := await response.content.read(remaining)):

@@ -73,8 +73,8 @@ class Binary:
 def tool_folder() -> Path:
     """Return the folder of the downloaded anvil.
 
-    It is in the virtual environment: all sandboxes and tests share it, independently of VAR_DIR,
-    and it is removed with the environment.
+    It is in the virtual environment, so that all sandboxes and tests share it regardless of
+    VAR_DIR, and it is removed together with the environment.
     """
     return Path(sys.prefix) / "tools" / f"anvil-{VERSION}"
 

@@ -51,7 +51,7 @@ class DevChain:
     buyer: ChainBuyer
 
     def description(self) -> dict[str, Any]:
-        """Describe the chain for testers, as its part of `dev.json`."""
+        """Describe the chain for testers, as its entry in `dev.json`."""
         return describe(self.url, self.deployment, self.buyer)
 
 

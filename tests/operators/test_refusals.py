@@ -241,7 +241,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("payer.export", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
     ("payer.erase", {"payer_uid": "nobody"}, _UNKNOWN, "no payer 'nobody'"),
     ("payer.erase", {"payer_uid": "(erased)"}, _UNKNOWN, "no payer '.erased.'"),
-    ("payer.erase", {"payer_uid": "buyer-1"}, ErrorCode.CONFLICT, "erase its payer afterwards"),
+    ("payer.erase", {"payer_uid": "buyer-1"}, ErrorCode.CONFLICT, "its payer cannot be erased yet"),
     ("payer.export", {"after": "pay_0"}, _BAD, "after must be a payment id, not 'pay_0'"),
     ("ledger.adjust", {"debit": "purse:1"}, _BAD, "'purse:1' is not a ledger account"),
     ("ledger.adjust", {"debit": "suspense"}, _BAD, "'suspense' is not a ledger account"),

@@ -35,15 +35,15 @@ FORMATS = tuple(PIXELS_MAX)
 #: Maximum number of scans in a JPEG; progressive files have about ten. Each scan can be as short as
 #: 31 bytes but covers all pixels, so decoding a malicious file of 4 MiB would take twenty minutes.
 SCANS_MAX = 100
-_SCAN = b"\xff\xda"  # unambiguous: ff is followed by 00 in compressed data
+_SCAN = b"\xff\xda"  # cannot occur in compressed data, in which 00 follows ff
 _QUALITY = 80
 
-# Pillow only warns. Our own limit is lower and enforced before decoding.
+# At its own limit, Pillow only warns. Our limit is lower and is enforced before decoding.
 Image.MAX_IMAGE_PIXELS = None
 
 
 class PictureUnavailableError(Exception):
-    """An image is unavailable. The message is the reason, without the URL."""
+    """An image is unavailable. The message gives the reason, but never the URL."""
 
 
 def encode_picture(content: bytes) -> bytes:
@@ -79,7 +79,7 @@ def _check_scans(picture: Image.Image, content: bytes) -> None:
 def _shrink(picture: Image.Image) -> Image.Image:
     """Decode an image, shrink it, and apply its EXIF orientation.
 
-    Shrinking comes first to avoid further copies at full size.
+    The orientation is applied last, to avoid another copy at full size.
     """
     picture.draft("RGB", (2 * SIDE_PX, 2 * SIDE_PX))
     mode = "RGBA" if picture.has_transparency_data else "RGB"

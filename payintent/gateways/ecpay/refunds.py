@@ -107,7 +107,7 @@ class _CardPayment:
 async def refund_trade(
     ecpay: EcpayApi, account: GatewayAccount, request: GatewayRefundRequest
 ) -> RefundResult:
-    """Refund a trade. With a `credit_check_code`, refund only if its state is known."""
+    """Refund a trade. With a `credit_check_code`, refund only if the payment's state is known."""
     units = _to_dollars(request)
     if request.session is None or units is None:
         return _declined("the payment has no trade, or the amount is not in whole dollars")

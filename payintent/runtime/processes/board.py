@@ -102,7 +102,7 @@ class ConnectionShare:
         self._board.set_connections(self._slot, ABSENT)
 
     def is_above_minimum(self, count: int) -> bool:
-        """Return whether another process has fewer connections, by more than the tolerance."""
+        """Return whether `count` exceeds another process's count by more than the tolerance."""
         counts = [
             connections
             for slot, connections in enumerate(self._board.connections())

@@ -62,7 +62,7 @@ class Row:
 
 @dataclass(slots=True, kw_only=True)
 class Credit:
-    """A card authorisation with its closings and refunds; amounts in whole dollars."""
+    """A card authorisation with its closings and refunds; amounts are in whole dollars."""
 
     number: int  # `gwsr`
     amount: int
