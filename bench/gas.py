@@ -153,7 +153,7 @@ class DepositMeter:
         transfer = await self._transfer(await self._derive_address(address, _deposit_uuids(1)[0]))
         sweeps = [
             Cost(
-                f"sweep {count} addresses, each" if count > 1 else "sweep an address",
+                f"sweep {count} addresses (per address)" if count > 1 else "sweep an address",
                 await self._sweep(address, count),
                 await self._sweep(address, count),
             )

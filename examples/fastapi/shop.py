@@ -95,7 +95,7 @@ async def describe(order: orders.Order) -> tuple[str, str]:
 
 @app.post("/webhooks", status_code=204)
 async def receive_webhook(request: Request) -> None:
-    """Verify the signature, and apply the event, even if it arrives late or twice."""
+    """Verify the signature. Apply the event once, even if it arrives late or twice."""
     body = bytearray()
     async for chunk in request.stream():
         body += chunk

@@ -74,7 +74,7 @@ def describe(order: orders.Order) -> tuple[str, str]:
 
 @app.post("/webhooks")
 def receive_webhook() -> tuple[str, int]:
-    """Verify the signature, and apply the event, even if it arrives late or twice."""
+    """Verify the signature. Apply the event once, even if it arrives late or twice."""
     try:
         event = webhooks.verify(request.get_data(), dict(request.headers), SECRETS)
     except WebhookError:

@@ -45,7 +45,7 @@ async def list_unswept(database: Executor, slug: str) -> list[UnsweptDeposits]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SweepBatchRecord:
-    """A transaction of the sweeper."""
+    """A transaction that the sweeper sent."""
 
     id: UUID
     currency: str
@@ -78,5 +78,5 @@ async def list_batches(database: Executor, slug: str) -> list[SweepBatchRecord]:
 
 
 async def request_sweep(tx: Tx, slug: str) -> None:
-    """Request an immediate sweep of the final deposits, including after failed sweeps."""
+    """Request an immediate sweep of the final deposits, even if earlier sweeps failed."""
     await tx.fetch("UPDATE chain SET sweep_now_at = clock() WHERE slug = $1", slug)

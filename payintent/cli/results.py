@@ -30,7 +30,7 @@ if TYPE_CHECKING:  # a command imports only its own group's operations
     from payintent.webhooks.operations import EventAttempts, ReplayedEvents, ResendMissedEvents
     from payintent.webhooks.outbox_store import StoredAttempt
 
-#: A record, a list with its table columns (None: the operation's columns), or text.
+#: A record, list or text, and the table columns of a list (None: the operation's columns).
 ResultBlock = tuple[Any, tuple[str, ...] | None]
 _RESPONSE_CHARS_MAX = 200
 _HEADING_COLUMNS = 36  # width of a timeline entry's time and kind

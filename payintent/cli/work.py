@@ -1,6 +1,7 @@
 """Run the worker in this process, or in several processes under a supervisor.
 
-All modules are imported before the supervisor forks, so that its processes share their memory.
+All modules are imported before the supervisor forks, so that its processes share the memory of
+the modules.
 """
 
 import asyncio

@@ -101,7 +101,7 @@ async def _read_settings(visit: OperatorVisit, merchant_id: int) -> dict[str, An
 
 
 def _get_step_url(visit: OperatorVisit, action: str, merchant_id: int) -> str | None:
-    """Return the page for a checklist step. A step without a form links to the payment list."""
+    """Return the URL for a checklist step. A step without a form links to the payment list."""
     kind = OPERATIONS[action]
     if not issubclass(kind, ChangeOperation):
         return f"/payments?merchant_id={merchant_id}"

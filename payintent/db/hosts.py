@@ -204,7 +204,7 @@ def _describe_refusal(error: BaseException) -> str | None:
         return _format_server_message(error)
     if isinstance(error, ssl.SSLCertVerificationError):
         reason = _QUOTED_HOST.sub("this host", error.verify_message)
-        return f"its certificate is refused: {reason}"
+        return f"its certificate was rejected: {reason}"
     if isinstance(error, ConnectionError) and _NO_TLS in str(error):
         return "it does not support TLS, which sslmode requires"
     # The driver raises ValueError for an invalid URL, and OverflowError if its port is too large.

@@ -25,7 +25,7 @@ _CHECK_TIMEOUT_S = 2.0
 _STATUS_WAIT_S = 5.0  # how long `get_status` waits for the replica to catch up
 _RETRY_S = 5.0  # after a failed check
 _CATCH_UP_PAUSES_S = (0.0, 0.02, 0.1)  # a replica usually catches up during these pauses
-#: Allows for the time from `created_at` to the commit, and for clock differences.
+#: Allows for the time between `created_at` and the commit, and for clock differences.
 _PAGE_MARGIN_S = 10.0
 
 _FAILURES = (StorageUnavailableError, PermissionDeniedError, TimeoutError)

@@ -1,4 +1,4 @@
-"""JSON-RPC client of an external signer, which holds the keys and signs and sends transactions.
+"""JSON-RPC client for an external signer, which holds the keys and signs and sends transactions.
 
 The service requests transactions and never sees a key. `NotContacted` means that nothing was
 sent; `OutcomeUnknown` means that the signer may have sent the transaction.
@@ -228,7 +228,7 @@ def open_signers(
     clock: Callable[[], float] = time.monotonic,
     tls: "ssl.SSLContext | None" = None,
 ) -> dict[str, ExternalSigner]:
-    """Open signers by chain. Invalid URLs are logged and skipped."""
+    """Return a signer for each chain with a URL. Invalid URLs are logged and skipped."""
     signers: dict[str, ExternalSigner] = {}
     for chain, url in urls.items():
         try:

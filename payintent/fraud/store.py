@@ -210,7 +210,7 @@ async def add_attempt(database: Executor, address_digest: bytes, merchant_id: in
 
 
 async def delete_old(database: Executor, decisions_days: int, limit: int) -> int:
-    """Delete up to `limit` old decisions, and up to `limit` attempts outside all rules' windows.
+    """Delete up to `limit` old decisions, and up to `limit` attempts older than all rules' windows.
 
     Returns the larger of the two counts; if it equals `limit`, more may remain.
     """

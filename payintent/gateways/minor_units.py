@@ -27,7 +27,7 @@ def from_gateway(units: int, currency: str, decimals: int) -> int:
         return units * 10**surplus
     amount_minor, remainder = divmod(units, 10**-surplus)
     if remainder:
-        raise ValueError(f"{units} units of {currency} with {decimals} decimals are too precise")
+        raise ValueError(f"{units} units with {decimals} decimals are too precise for {currency}")
     return amount_minor
 
 

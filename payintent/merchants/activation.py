@@ -32,7 +32,7 @@ _FILE_REFERENCE_CHARS_MAX = 500
 
 
 class ShowActivation(ReadOperation[ActivationRecord], frozen=True, kw_only=True):
-    """Show a merchant's activation status and files."""
+    """Show a merchant's activation status, and the locations of its contract and KYC file."""
 
     action: ClassVar[str] = "merchant.activation"
     merchant_id: MerchantId

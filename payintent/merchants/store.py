@@ -228,7 +228,7 @@ async def has_gone_live(database: Executor, merchant_id: int | None = None) -> b
 
 
 async def has_paid_payment(database: Executor, merchant_id: int) -> bool:
-    """Return whether any payment has ever been paid, even if it has since been refunded."""
+    """Return whether the merchant ever had a paid payment, even if it was later refunded."""
     return await database.value(
         """
         SELECT EXISTS (

@@ -101,7 +101,7 @@ async def get_open_addresses(database: Executor, chain: str) -> OpenAddresses:
 async def find_addresses(
     database: Executor, chain: str, addresses: Collection[bytes]
 ) -> dict[bytes, DepositAddress]:
-    """Return the addresses that are deposit addresses of the chain."""
+    """Return those of the given addresses that are deposit addresses on the chain."""
     if not addresses:
         return {}
     rows = await database.fetch(
@@ -204,7 +204,7 @@ async def filter_new(
 
 
 async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> None:
-    """Store final transfers, and link them with sweeps. They must not be stored already."""
+    """Store final transfers, and link them to sweeps. They must not be stored already."""
     if not deposits:
         return
     logs = [deposit.log for deposit in deposits]
@@ -259,7 +259,7 @@ async def list_decidable_sessions(database: Executor, chain: str, until: datetim
 
 
 async def link_captures(tx: Tx, captures: Sequence[tuple[int, DepositCapture]]) -> None:
-    """Link captures with the deposits that completed them and the deposits that they include."""
+    """Link captures to the deposits that completed them and the deposits that they include."""
     if not captures:
         return
     await tx.fetch(

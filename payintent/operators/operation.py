@@ -194,7 +194,7 @@ class ChangeOperation(Operation[R], Generic[R], frozen=True, kw_only=True):
     personal_fields: ClassVar[frozenset[str]] = frozenset()
 
     async def needs_approval(self, context: OperationContext) -> bool:
-        """Return whether the operation can redirect money or reveal a secret."""
+        """Return whether a second person must approve the operation with these arguments."""
         return False
 
     async def changes(self, context: OperationContext) -> list[str]:

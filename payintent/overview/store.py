@@ -263,7 +263,7 @@ async def count_queues(database: Executor) -> QueueFigures:
 
 
 async def get_webhook_overdue_s(database: Executor) -> float:
-    """Return how many seconds the oldest delivery is overdue, using an index probe per merchant."""
+    """Return by how many seconds the oldest delivery is overdue. Probes an index per merchant."""
     return await database.value(
         WAITING_MERCHANTS
         + """

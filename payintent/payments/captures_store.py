@@ -126,10 +126,11 @@ async def assign_to_sessions(tx: Tx, captures: Sequence[SettledCapture]) -> None
 async def complete_reference(
     tx: Tx, payment_id: UUID, session_id: UUID, reference: str, *, is_unused: bool
 ) -> bool:
-    """Return whether a session already has this capture, and store the longer reference.
+    """Return whether the session already has this capture, and complete its stored reference.
 
-    Some gateway responses contain only a prefix of the reference; it is stored with a trailing dot.
-    `is_unused` is False if another capture has this reference. The session must be locked.
+    Some gateway responses contain only a prefix of the reference, which is stored with a trailing
+    dot. `is_unused` is False if another capture has the given reference, which is then not stored.
+    The session must be locked.
     """
     capture = await tx.row(
         """

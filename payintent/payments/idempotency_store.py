@@ -1,4 +1,4 @@
-"""Store each idempotency key with its first request and the result."""
+"""Store each idempotency key with its first request and that request's result."""
 
 import hashlib
 from dataclasses import dataclass

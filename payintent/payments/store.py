@@ -29,7 +29,7 @@ COLUMNS = cast("LiteralString", " " + ", ".join(f"p.{name}" for name in _FIELDS)
 SNAPSHOT: LiteralString = "SELECT clock() AS now," + COLUMNS + "," + session_store.COLUMNS
 _SELECT: LiteralString = SNAPSHOT + "FROM payment p LEFT JOIN session s ON s.id = p.session_id "
 _SELECT_BY_CHECKOUT: LiteralString = _SELECT + "JOIN checkout c ON c.payment_id = p.id "
-# Columns are converted by position, because payments are read more often than any other rows.
+# Reading columns by position is fast, and payments are read more often than any other rows.
 _get_column_values = cast("Callable[[Row], tuple[Any, ...]]", itemgetter(*_FIELDS))
 _STATUS_INDEX = _FIELDS.index("status")
 _PAYER_EMAIL_INDEX = _FIELDS.index("payer_email")

@@ -153,6 +153,6 @@ def _list_case_problems(cases: Sequence[MerchantCase], now: datetime) -> Iterato
             count=len(deadlines),
             limit=_CASES_MAX,
             noun="dispute",
-            text=f"awaiting a response, the first by {min(deadlines):%Y-%m-%d %H:%M} UTC",
+            text=f"awaiting a response, the first due by {min(deadlines):%Y-%m-%d %H:%M} UTC",
             url="/merchant/cases?status=OPEN",
         )

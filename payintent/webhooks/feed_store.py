@@ -143,7 +143,7 @@ async def is_valid_cursor(database: Executor, merchant_id: int, cursor: FeedCurs
 
 
 async def get_first_cursor(database: Executor, merchant_id: int) -> FeedCursor:
-    """Return the cursor just before the merchant's numbered events of the last 30 days."""
+    """Return the cursor just before the merchant's first numbered event from the last 30 days."""
     row = await database.row(
         f"""
         SELECT e.id, e.feed_position

@@ -20,7 +20,7 @@ _HEADERS_KEPT = ("webhook-id", "webhook-timestamp", "webhook-signature", "conten
 
 
 class State(StrEnum):
-    """The status of an order. A paid order never changes; any other order can be paid again."""
+    """The status of an order. A paid order never changes; any other order can still be paid."""
 
     WAITING = "waiting"
     PAID = "paid"
@@ -115,7 +115,7 @@ class Orders:
         self._by_cart: dict[UUID, str] = {}
         self._by_payment: dict[str, str] = {}
         self._deliveries: deque[Delivery] = deque(maxlen=WEBHOOKS_MAX)
-        self._webhook_ids: dict[str, None] = {}  # in the order of arrival
+        self._webhook_ids: dict[str, None] = {}  # in order of arrival
 
     def id_for(self, cart: UUID) -> str:
         """Return the id of a cart's order."""

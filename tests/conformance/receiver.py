@@ -31,7 +31,7 @@ class Receiver:
         self._served = gateway, account
 
     def parsed(self) -> list[tuple[CallbackRequest, VerifiedCallback]]:
-        """List the verified callbacks in the order of arrival."""
+        """List the verified callbacks in order of arrival."""
         return [
             (request, callback)
             for request in self.received

@@ -163,7 +163,7 @@ def _refuse_password(listener: socket.socket, tls: ssl.SSLContext) -> None:
     ("ca", "message"),
     [
         ("own", "password authentication failed"),  # so TLS was established
-        ("another's", "its certificate is refused"),
+        ("another's", "its certificate was rejected"),
     ],
 )
 async def test_a_database_certificate_is_verified_with_the_authority_in_the_url(

@@ -68,7 +68,7 @@ def describe(order: Order) -> tuple[str, str]:
 @csrf_exempt  # webhooks are signed and do not come from a browser
 @require_POST
 def receive_webhook(request: HttpRequest) -> HttpResponse:
-    """Verify the signature, and apply the event, even if it arrives late or twice."""
+    """Verify the signature. Apply the event once, even if it arrives late or twice."""
     try:
         event = webhooks.verify(
             request.body, dict(request.headers), settings.PAYINTENT_WEBHOOK_SECRETS

@@ -11,16 +11,16 @@ class Calling(StrEnum):
     LATE = "late"
     THRICE = "thrice"  # the same event, with different bytes each time
     NEVER = "never"
-    BADLY_SIGNED = "badly_signed"  # only in the first attempt
+    BADLY_SIGNED = "badly_signed"  # only on the first attempt
 
 
 class Refunding(StrEnum):
-    """The result of refunds of a capture."""
+    """How refunds of a capture end."""
 
     AT_ONCE = "at_once"
     PENDING = "pending"  # pending for a minute, then successful
     REFUSED = "refused"
-    OUT_OF_ORDER = "out_of_order"  # 503 until the rule `refunds_work` ends it
+    OUT_OF_ORDER = "out_of_order"  # 503 until the rule `refunds_work` is added
 
 
 class Late(StrEnum):

@@ -32,12 +32,12 @@ class Account:
 
     merchant_id: Annotated[str, Meta(min_length=1, max_length=25)]
     secret_key: Annotated[str, Meta(min_length=1)] = field(repr=False)
-    merchant_public_key: str = ""  # PEM; without it, no refunds
+    merchant_public_key: str = ""  # PEM; needed only for refunds
     utc_offset: Annotated[str, Meta(pattern=r"^[+-][0-9]{2}:[0-9]{2}\Z")] = "+08:00"
 
 
 class Order(Struct, frozen=True, kw_only=True):
-    """The claims of a payment token request that the emulator uses."""
+    """The claims that the emulator uses from a payment token request."""
 
     merchantID: str  # noqa: N815 - the wire's names, here and below
     invoiceNo: Annotated[str, Meta(pattern=r"^[0-9A-Za-z]{1,50}\Z")]  # noqa: N815

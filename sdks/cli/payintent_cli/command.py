@@ -18,10 +18,10 @@ if TYPE_CHECKING:
     from payintent_cli.keys import Access
 
 _HELP = {
-    "listen": "Forward every event to a local server, signed like a webhook.",
+    "listen": "Forward every event to a local server as a signed webhook.",
     "logs": "Show events and the state of their webhooks (logs tail).",
     "open": "Print the checkout URL of a payment and open it in the browser.",
-    "trigger": "Create a test payment and end it, for example with payment.completed.",
+    "trigger": "Create a test payment that ends with an event such as payment.completed.",
     "verify-deposit": "Check a deposit address against a saved copy of the chain's details.",
     "grade": "Check how a shop's webhook receiver handles faults.",
     "login": "Store an API key in the keyring, or in a file that only you can read.",

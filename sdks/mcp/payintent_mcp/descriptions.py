@@ -32,7 +32,7 @@ TOOLS = {
     "get_balance": "Read the amounts currently owed to the merchant, by currency.",
     "get_catalog": "Read the countries, currencies and methods that the merchant accepts.",
     "get_chain": (
-        "Read a chain, its contracts and its tokens. Verify the data over another channel."
+        "Read a chain, its contracts and its tokens. Verify the data through another channel."
     ),
     "get_onchain_session": (
         "Read a payment on a chain: its deposit address, the amounts received, pending and "
@@ -96,7 +96,7 @@ PARAMETERS = {
         "with the same key only once: reuse the key after an error or a lost response."
     ),
     "include_pegged_assets": (
-        "Whether the buyer can also pay in tokens that are pegged to the currency."
+        "Whether the buyer can also pay with tokens that are pegged to the currency."
     ),
     "kind": "The kind of case, such as UNKNOWN_REFERENCE or DISPUTE.",
     "limit": "The maximum number of results.",

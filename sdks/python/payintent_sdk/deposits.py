@@ -102,7 +102,7 @@ def _decode(name: str, text: str, size: int) -> bytes:
 
 
 def _keccak256(data: bytes) -> bytes:
-    """Hash with Keccak-256 as Ethereum does; its padding differs from the SHA3-256 of hashlib."""
+    """Hash with Ethereum's Keccak-256; its padding differs from that of hashlib's SHA3-256."""
     padding = bytearray(_RATE - len(data) % _RATE)
     padding[0] = 1
     padding[-1] |= 0x80
