@@ -29,8 +29,8 @@ class EndedPayment:
 class EndPayment(ChangeOperation[EndedPayment], frozen=True, kw_only=True):
     """Expire a PROCESSING payment if its chain is not watched or its gateway is unavailable.
 
-    A second operator must approve. The operation opens a case for money that arrives later, because
-    such money does not complete the payment.
+    A second operator must approve this. The operation opens a case for money that arrives later,
+    because such money does not complete the payment.
     """
 
     action: ClassVar[str] = "payment.end"

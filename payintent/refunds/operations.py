@@ -227,7 +227,7 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 
 
 class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
-    """Retry a refund that was handed over to an operator. A second operator must approve.
+    """Retry a refund that was handed over to an operator. A second operator must approve this.
 
     A worker first queries the gateway or the chain. It sends the refund again only if nothing was
     refunded, or if the gateway executes each refund at most once.

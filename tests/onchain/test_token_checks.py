@@ -233,7 +233,9 @@ async def test_doctor_reports_an_endpoint_whose_search_range_is_shorter_than_a_p
         findings = await check_search_range(reader, "ethereum-1", row, [contract], 36.0)
         await reader.close()
     assert findings.is_ok == is_ok
-    assert ("covers the 3 blocks" if is_ok else "1 blocks, but 3 blocks appear") in findings.text
+    assert (
+        "covers the 3 blocks" if is_ok else "1 block, but 3 blocks are produced"
+    ) in findings.text
 
 
 async def test_doctor_reports_every_problem(ethereum: ChainWorld) -> None:
@@ -260,13 +262,13 @@ async def test_doctor_reports_every_problem(ethereum: ChainWorld) -> None:
 async def test_doctor_reports_an_endpoint_of_a_different_chain(ethereum: ChainWorld) -> None:
     await ethereum.world.rows("UPDATE chain SET network_id = 5 WHERE slug = 'ethereum'")
     [(is_ok, text)] = await run_checks(ethereum)
-    assert (is_ok, text) == (False, "ethereum-1 serves a different chain, expected chain 5")
+    assert (is_ok, text) == (False, "ethereum-1 serves a different chain; expected chain 5")
 
 
 async def test_doctor_reports_an_unreachable_endpoint(ethereum: ChainWorld) -> None:
     ethereum.chain.url = f"http://127.0.0.1:{free_port()}"
     [(is_ok, text)] = await run_checks(ethereum)
-    assert (is_ok, text) == (False, "ethereum-1 cannot be reached, expected chain 1")
+    assert (is_ok, text) == (False, "ethereum-1 cannot be reached; expected chain 1")
 
 
 async def test_doctor_uses_the_configured_number_of_confirmations(ethereum: ChainWorld) -> None:
