@@ -128,7 +128,7 @@ async def prune(database: Database, settings: Settings) -> bool:
         _log.warning("callbacks_forgotten", count=unmatched_count)
     unsent_count = await mail_store.delete_old_mail(database, limit)
     if unsent_count:
-        # Usually, no mail server is configured.
+        # The usual cause is that no mail server is configured.
         _log.warning("mails_forgotten", count=unsent_count)
     return limit in (
         key_count,

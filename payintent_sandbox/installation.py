@@ -1,4 +1,4 @@
-"""A sandbox's installation: ports, stored secrets, merchants, accounts, operators, chains."""
+"""A sandbox's ports, stored secrets, merchants, accounts, operators and chains."""
 
 import base64
 import json
@@ -60,7 +60,7 @@ class SandboxInstallation:
     kept: dict[str, Any] = field(repr=False)
     time_scale: float
     chains: dict[str, DevChain] = field(default_factory=dict[str, DevChain], repr=False)
-    #: Sign-in links for the first merchant's members, by role. Each link works once.
+    #: Sign-in links for the first merchant's members, by role. Each link works only once.
     portal_links: dict[str, str] = field(default_factory=dict[str, str], repr=False)
     packages_dir: str = ""
 

@@ -1,4 +1,4 @@
-"""Operations with which a second operator approves or rejects proposals and refunds."""
+"""Operations that let a second operator approve or reject proposals and refunds."""
 
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -172,7 +172,7 @@ class Approve(ChangeOperation[ApprovalResult], frozen=True, kw_only=True):
         await operation.check(_make_proposer_context(context, proposal))
 
     async def apply(self, context: OperationContext, tx: Tx) -> ApprovalResult:
-        """Run the operation as its proposer, or approve the refund."""
+        """Run the operation on behalf of its proposer, or approve the refund."""
         if _is_refund(self.approval_id):
             refund_approval = ApproveRefund(refund_id=self.approval_id, note=self.note)
             refund = await run(context, tx, refund_approval)

@@ -163,7 +163,7 @@ def _build_case_list(*index: LiteralString, oldest_first: bool = False) -> Keyse
 
 
 def _build_case_lists(*index: LiteralString) -> dict[bool, KeysetList]:
-    """Return the newest-first list under False, and the oldest-first list under True."""
+    """Map False to the newest-first list, and True to the oldest-first list."""
     return {order: _build_case_list(*index, oldest_first=order) for order in (False, True)}
 
 

@@ -48,7 +48,7 @@ async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
 
 
 async def lock(tx: Tx, case_id: UUID) -> None:
-    """Lock a case. If its payment, capture or refund is also needed, lock it first."""
+    """Lock a case. If you also need its payment, capture or refund, lock that first."""
     await tx.row("SELECT id FROM money_case WHERE id = $1 FOR NO KEY UPDATE", case_id)
 
 
@@ -188,7 +188,7 @@ async def close_refunded_cases(tx: Tx, capture_id: UUID, closed_by: str, note: s
 
 
 async def update_undecided_cases(tx: Tx, cases: Sequence[NewCase]) -> dict[UUID, UUID]:
-    """Record late money in the open UNDECIDED case of the session, if there is one.
+    """Record late money in its session's open UNDECIDED case, if there is one.
 
     Returns the updated cases: a mapping from the ids in `cases` to the ids of existing cases.
     """

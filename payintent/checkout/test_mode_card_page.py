@@ -27,7 +27,7 @@ from payintent.test_mode import model as test_mode
 from payintent.test_mode import store as test_mode_store
 from payintent.test_mode.buyer_simulator import SessionAction
 
-#: Translation keys of the headings of ended sessions.
+#: Heading translation keys for sessions that no longer accept a card.
 _HEADING_KEYS: Mapping[test_mode.TestSessionStatus, str] = {
     test_mode.TestSessionStatus.DECIDING: "test_card_deciding",
     test_mode.TestSessionStatus.PAID: "paid",

@@ -1,4 +1,4 @@
-"""The buttons that send test transfers, on the page of a test payment to an address."""
+"""The checkout page's buttons for sending test transfers to a test address."""
 
 from starlette.responses import RedirectResponse, Response
 

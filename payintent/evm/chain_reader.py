@@ -149,7 +149,7 @@ class RpcChainReader:
         return heads
 
     async def fetch_endpoint_heads(self, endpoint: str) -> ChainHeads:
-        """Query an endpoint's heads; the `ChainUnavailableError` message states the fault."""
+        """Query an endpoint for its heads. The `ChainUnavailableError` message states the fault."""
         if self._config.finality is Finality.FINALIZED:
             return await self._fetch_heads_by_tag(endpoint)
         return await self._fetch_heads_by_count(endpoint)

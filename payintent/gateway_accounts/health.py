@@ -193,7 +193,7 @@ class GatewayHealth:
         )
 
     async def get_unavailable_channels(self) -> frozenset[_Key]:
-        """Return the channels with an open circuit. The result may be one second old."""
+        """Return the channels with an open circuit. The result may be up to one second old."""
         return frozenset(key for key, is_open in (await self._circuits.get()).items() if is_open)
 
     async def allows_request(self, account_id: int, channel: GatewayChannel) -> bool:

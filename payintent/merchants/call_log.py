@@ -1,7 +1,7 @@
 """Log merchants' API calls, without bodies, query strings or secrets.
 
-Calls are buffered in memory and written once per second. The buffer contains the last hundred calls
-of each merchant.
+Calls are buffered in memory and written once per second. The buffer holds at most the last
+hundred calls of each merchant.
 """
 
 import asyncio

@@ -54,7 +54,7 @@ _WRONG_DECIMALS = "a token has unexpected decimals; run `payintent doctor` for d
 _WRONG_CONTRACT = "a contract has unexpected code or an unexpected receiver; run `payintent doctor`"
 _PASSES_WHILE_WATCHED = 3  # within `chain_watched_s`, so that two passes may fail
 _LOCK_RETRY_S = 5.0
-_CASES_MAX = 100  # cases opened for each chain, or closed in total, in one step
+_CASES_MAX = 100  # per step: opened for each chain, and closed in total
 
 FAILURES = Counter("payintent_chain_failures_total", "Failed passes over a chain", ["chain"])
 HEAD = Gauge("payintent_chain_head", "The newest block that any endpoint reported", ["chain"])
@@ -65,7 +65,7 @@ WATCHED = Gauge(
 WAITING = Gauge("payintent_chain_waiting", "Open sessions on an unwatched chain", ["chain"])
 AUTOMATIC_GAS_LEFT = Gauge(
     "payintent_chain_auto_refund_gas_left",
-    "Remaining gas for automatic refunds today",
+    "Gas that automatic refunds may still use today",
     ["chain"],
 )
 
@@ -270,7 +270,7 @@ async def _drop_stuck_endpoints(
 
 
 async def _is_near_head(context: WatchContext, heads: Sequence[ChainHeads]) -> bool:
-    """Return whether the newest block is recent, so that new payments are seen soon."""
+    """Return whether the newest block is recent enough for new payments to be seen soon."""
     behind_max_s = context.settings.chain_behind_max_s
     if not behind_max_s:
         return True

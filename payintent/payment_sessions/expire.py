@@ -64,7 +64,7 @@ async def expire_processing(tx: Tx, limit: int, timeout_s: float) -> int:
 async def expire_undecided(tx: Tx, session: Session, decision_timeout: timedelta) -> None:
     """Expire a payment if its gateway has not decided its session within `decision_timeout`.
 
-    Opens a case that stays undecided until the session's outcome is known. A chain payment
+    Opens a case, which stays UNDECIDED until the session's outcome is known. A chain payment
     expires only if the chain is watched and has been read past the payment's deadline.
     """
     payment, now = await payment_store.lock_payment(tx, session.payment_id)
@@ -149,7 +149,7 @@ async def require_stranded_session(
 ) -> StrandedSession:
     """Return the session of a stranded payment. Raises `CONFLICT` if it can end automatically.
 
-    `providers` are the providers whose adapter is installed.
+    `providers` are the providers whose adapters are installed.
     """
     payment, session = snapshot.payment, snapshot.session
     if payment.status is not PaymentStatus.PROCESSING or session is None:

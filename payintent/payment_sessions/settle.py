@@ -107,8 +107,8 @@ async def apply_settlements(
 ) -> list[Payment]:
     """Write settlements and return the payments that changed.
 
-    Writes statuses and events first, then captures with their cases, then sessions. Refunds a case
-    immediately if its merchant has enabled automatic refunds.
+    Writes statuses and events first, then captures with their cases, then sessions. Refunds the
+    money in a case immediately if its merchant has enabled automatic refunds.
     """
     requests = [
         TransitionRequest(

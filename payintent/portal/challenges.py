@@ -40,7 +40,7 @@ def read_challenge(
     challenge: bytes,
     now: datetime,
 ) -> datetime | None:
-    """Return when a challenge was created, or None if it expired or belongs to another holder."""
+    """Return a challenge's creation time; None if it has expired or belongs to another holder."""
     payload, signature = challenge[:_PAYLOAD_BYTES], challenge[_PAYLOAD_BYTES:]
     if not hmac.compare_digest(signature, _compute_signature(encryption, purpose, holder, payload)):
         return None

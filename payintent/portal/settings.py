@@ -27,7 +27,7 @@ _HOUR_S = 3_600
 #: How long previous webhook secrets can remain valid after a new one is created, in hours.
 _OVERLAPS_H = (0, 1, 24)
 _NAMES = tuple(field.name for field in fields(EditableSettings))
-#: The settings in error messages, and their labels on the page.
+#: The labels on the page, by the setting name that error messages contain.
 _LABELS = {
     "callback_url": "Callback URL",
     "return_url": "Return URL",

@@ -129,7 +129,7 @@ class MemberVisit(forms.SignedInVisit[PortalContext, MemberSession]):
 
     @property
     def actor(self) -> Actor:
-        """The member as an actor, whose name contains the member's own merchant on both sides."""
+        """The member as an actor. Its name contains the live merchant's number on both sides."""
         return member_actor(self.session.merchant_id, self.session.email)
 
     @property
@@ -290,7 +290,7 @@ def _name_form_holder(session: MemberSession, *, in_test: bool) -> str:
 
 
 def get_safe_next_path(text: str | None) -> str:
-    """Return `text` if it is the path of a portal page, otherwise the overview."""
+    """Return `text` if it is the path of a portal page, otherwise the path of the overview."""
     if text is None or not text.startswith("/merchant/") or len(text) > _NEXT_CHARS_MAX:
         return OVERVIEW
     is_safe = text.isascii() and text.isprintable() and "\\" not in text

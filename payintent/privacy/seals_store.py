@@ -81,7 +81,7 @@ async def count_values_with_old_keys(database: Executor, limit: int) -> int:
 
 
 async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[str]:
-    """Return the keys in `names` with which a value is still sealed."""
+    """Return those of the named keys with which a value is still sealed."""
     rows = await database.fetch(
         """
         SELECT name
@@ -103,7 +103,7 @@ async def find_sealing_keys(database: Executor, names: Sequence[str]) -> list[st
 async def scan_payments(
     database: Executor, after: UUID, min_age_s: float, limit: int
 ) -> ScanResult:
-    """Scan payments in id order, except payments of the last `min_age_s` seconds."""
+    """Scan payments in id order, except those created in the last `min_age_s` seconds."""
     rows = await database.fetch(
         f"""
         SELECT id, payer_email, metadata
@@ -120,7 +120,7 @@ async def scan_payments(
 
 
 async def scan_events(database: Executor, after: UUID, min_age_s: float, limit: int) -> ScanResult:
-    """Scan events in id order, except events of the last `min_age_s` seconds."""
+    """Scan events in id order, except those created in the last `min_age_s` seconds."""
     rows = await database.fetch(
         f"""
         SELECT id, left(body, 100) AS head

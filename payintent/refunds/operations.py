@@ -322,7 +322,7 @@ async def lock_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
 
 
 async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` if a refund is still polled or may have been executed."""
+    """Raise `CONFLICT` or `UNPROCESSABLE` unless the refund can safely be resent."""
     refund = await refund_store.get_resend_state(database, refund_id)
     if not refund.was_handed_over:
         state = refund.status if refund.step == RefundStep.ENDED else refund.step

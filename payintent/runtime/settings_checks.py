@@ -197,7 +197,7 @@ def find_address_warnings(settings: Settings) -> Iterable[str]:
             yield f"{name} must end with {_BASE_PATHS[name]}, the path of its routes"
     for name, path in _list_authority_files(settings):
         if not _is_world_readable(path):
-            yield f"{name} is readable only by its owner, but the service runs as another user"
+            yield f"{name} is not readable by all users, so the service may be unable to read it"
     if settings.edge_secret.get_secret_value() and not settings.edge_trusted_proxies:
         yield "PAYINTENT_EDGE_SECRET has no effect without PAYINTENT_EDGE_TRUSTED_PROXIES"
 

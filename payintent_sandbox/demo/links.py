@@ -26,7 +26,7 @@ async def pay_with_link(stage: DemoStage) -> None:
     payment_id = (await stage.call("GET", f"/checkout/{checkout_id}"))["payment_id"]
     stage.payment_ids.append(payment_id)
     payment = {"id": payment_id, "checkout_id": checkout_id}
-    stage.say(f"the buyer submitted the page: payment {payment_id}")
+    stage.say(f"the buyer submitted the form: payment {payment_id}")
     [quote, *_] = await stage.quotes(payment)
     await stage.pay(await stage.select(payment, quote), _APPROVED)
     notified = await stage.webhook(payment, "payment.completed")

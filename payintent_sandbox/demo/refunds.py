@@ -109,7 +109,8 @@ def _act(purchase: DemoPurchase) -> Act:
     async def act(stage: DemoStage) -> str:
         began = time.monotonic()
         payment = await _paid(stage, purchase, purchase.card)
-        paid = f"{purchase.amount} {purchase.currency} paid and notified in {seconds_since(began)}"
+        amount = f"{purchase.amount} {purchase.currency}"
+        paid = f"{amount} paid, webhook received in {seconds_since(began)}"
         return f"{paid}; {await _in_two_parts(stage, payment, purchase.part)}"
 
     return act
@@ -120,7 +121,7 @@ async def _in_tokens(stage: DemoStage) -> str:
     purchase = await select(stage, "native", "USDT")
     await purchase.pay()
     await stage.webhook(purchase.payment, "payment.completed")
-    paid = f"{AMOUNT} USD paid in USDT on native and notified in {seconds_since(began)}"
+    paid = f"{AMOUNT} USD paid in USDT on native, webhook received in {seconds_since(began)}"
     return f"{paid}; {await _in_two_parts(stage, purchase.payment, PART_IN_TOKENS)}"
 
 
@@ -161,7 +162,7 @@ async def _pending(stage: DemoStage) -> str:
     refund = await _ended(stage, requested, delay_s + PATIENCE_S)
     expect("the refund", refund["status"], "SUCCEEDED")
     await stage.shows(payment, "REFUNDED")
-    return f"the gateway decided later, reported after {seconds_since(began)}: SUCCEEDED"
+    return f"the gateway decided later: SUCCEEDED after {seconds_since(began)}"
 
 
 async def _refused(stage: DemoStage) -> str:
@@ -175,7 +176,7 @@ async def _refused(stage: DemoStage) -> str:
 
 
 async def _unanswered(stage: DemoStage) -> str:
-    """Demonstrate an outage: the refund stays reserved, and succeeds after the gateway recovers."""
+    """Demonstrate an outage: the refund stays PENDING, and succeeds after the gateway recovers."""
     payment = await _paid(stage, SIMULATOR, REFUND_UNANSWERED)
     requested = await _request(stage, payment)
     await _tried(stage, requested)

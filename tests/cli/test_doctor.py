@@ -384,7 +384,7 @@ def test_a_ca_file_that_only_its_owner_can_read_is_reported_as_a_warning(
     ca_file = Authority(tmp_path).ca_file
     url = f"{examine.settings.database_url}&sslrootcert={ca_file}"  # the URL already has a query
     result = examine(PAYINTENT_CA_FILE=str(ca_file), DATABASE_URL=url)
-    suffix = " is readable only by its owner"
+    suffix = " is not readable by all users"
     settings_with_warning = [
         text.partition(suffix)[0] for _, text in _lines(result, "WARN") if suffix in text
     ]

@@ -16,7 +16,7 @@ _FEE_DIFFERENCE_MAX = Decimal("0.25")  # US dollars
 
 @dataclass(frozen=True, slots=True)
 class MethodPreferences:
-    """The method that the buyer used last, and the methods that the merchant's buyers use."""
+    """The buyer's last method, the configured positions, and how often buyers use each method."""
 
     last_key: str | None = None
     positions: Mapping[int, int] = field(default_factory=dict[int, int])  # by method

@@ -22,7 +22,7 @@ from payintent.gateways.port import (
 #: has two decimals in charges, although payouts are in whole dollars.
 DECIMALS = {"USD": 2, "THB": 2, "TWD": 2, "IDR": 2, "PHP": 2, "JPY": 0}
 
-#: Stripe's limits for a charge. The maximum has eight digits in Stripe's units, and twelve for IDR.
+#: Stripe's limits for a charge. The maximum has eight digits in Stripe's units, or twelve for IDR.
 #: The minimum depends on the payout currency. Stripe does not publish minimums for TWD, IDR or
 #: PHP, so their values are the equivalent of 0.50 USD, with a margin.
 LIMITS = fiat_limits(

@@ -68,8 +68,8 @@ class StripeBalancePage(Struct, frozen=True):
 def to_movement(transaction: StripeBalanceTransaction) -> BalanceMovement | None:
     """Convert a transaction to a movement.
 
-    Returns None for categories that are not movements, and for unfinished refunds. Payments and
-    disputes use the amount and currency of their charge, which may differ from the balance's. A
+    Returns None for categories that are not movements, and for unfinished refunds. Payments,
+    refunds and disputes use the currency of the charge, which may differ from the balance's. A
     failed refund is followed by a reversal, and both are ignored.
     """
     source = transaction.source

@@ -102,7 +102,7 @@ GUIDES = (
         "sdk-typescript",
         "sdks/typescript/README.md",
         "TypeScript SDK",
-        "Install and use the client library for Node.js, Deno, Bun and workers.",
+        "Install and use the client library for Node.js, Deno, Bun and edge runtimes.",
     ),
     Guide(
         "sdk-cli",

@@ -104,8 +104,8 @@ async def list_flushed(
 async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[bool]:
     """Store new sweeps of our addresses. Returns whether each stored sweep succeeded.
 
-    Anyone can call a factory, for any uuid and with any contract as the token. Only sweeps of
-    supported tokens, and of tokens that have been deposited, are stored.
+    Anyone can call a factory, for any uuid and with any contract as the token. A sweep is
+    stored only if its token is supported or has been deposited at the address.
     """
     if not sweeps:
         return []

@@ -158,7 +158,7 @@ def _card_page(trade: Trade, *, error: str = "", status: int = 200) -> Response:
 def _outcome_page(trade: Trade, code: str, message: str, *, returns: bool) -> Response:
     """Send the buyer back with a POST to `OrderResultURL`, or show a link if the order has none.
 
-    A UnionPay buyer gets only the link, because `OrderResultURL` does not apply.
+    A UnionPay buyer gets only the link, because `OrderResultURL` does not apply to UnionPay.
     """
     back = trade.order.get("OrderResultURL", "") if returns else ""
     fields = result(trade, code, message) if back else {}

@@ -10,7 +10,7 @@ from payintent_cli.grading.shop import Shop
 
 ACCEPTED = range(200, 300)
 
-#: Whether the shop passed, and its behaviour.
+#: Whether the shop passed, and a description of what it did.
 Verdict = tuple[bool, str]
 
 

@@ -29,7 +29,7 @@ from payintent_cli.grading.shop import REFUSED, Shop
 _DECIDED_LATER = "4000009900000012"  # the bank decides after half a minute
 _DECLINED_THEN_PAID = "4000009900000103"
 _REFUNDS_DECLINED = "4000009900000178"
-_LEFT_S = 10  # seconds left until the payment's expiry when the buyer pays
+_LEFT_S = 10  # the buyer pays this long before the payment's expiry time
 _DECISION_S = 30
 
 Try = Callable[[Service, Shop, Order], Verdict]
