@@ -162,8 +162,8 @@ async def check_search_range(
     if accepted >= min(needed, latest + 1):
         return CheckResult(True, f"{subject} covers the {needed} blocks between two polls")
     text = (
-        f"{subject} covers {format_count(accepted, 'block')}, but {needed} blocks are produced between "
-        "two polls; payments are detected later, and detection requires more requests"
+        f"{subject} covers {format_count(accepted, 'block')}, but {needed} blocks are produced "
+        "between two polls; payments are detected later, and detection requires more requests"
     )
     return CheckResult(False, text)
 

@@ -122,7 +122,7 @@ class RefundAddressLink:
 class ShowAddressLink(ChangeOperation[RefundAddressLink], frozen=True, kw_only=True):
     """Show the link to the page where the buyer enters the address for a refund of a deposit.
 
-    A second operator must approve, because anyone who has the link can enter the address.
+    A second operator must approve this, because anyone who has the link can enter the address.
     """
 
     action: ClassVar[str] = "refund.address-link"
