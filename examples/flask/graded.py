@@ -40,7 +40,7 @@ def poll() -> dict[str, Any]:
 
 @routes.get("/<uuid:order_id>")
 def show_order(order_id: UUID) -> dict[str, Any]:
-    """Show the order. Its refunds come from the service, because operators can refund it too."""
+    """Show the order. Refunds are read from the service, because operators can refund it too."""
     order = orders.find_order(order_id)
     if order is None or order.payment_id is None:
         abort(404)

@@ -12,7 +12,7 @@ from payintent_sdk.events import UnknownEvent
 from werkzeug.wrappers import Response
 
 IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
-#: The order page's text and button label for each status of the payment.
+#: The order page's message and button label for each status of the payment.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
@@ -58,7 +58,7 @@ def show_order(order_id: UUID) -> str:
 
 
 def describe(order: orders.Order) -> tuple[str, str]:
-    """Return the page's text for the order, and the label of its button ("" for no button)."""
+    """Return the page's message about the order, and its button's label ("" for no button)."""
     try:
         order, payment = (order, None) if order.status == "paid" else orders.refresh(order)
     except PayintentError:

@@ -112,7 +112,7 @@ class ImportPayouts(ChangeOperation[ImportedPayouts], frozen=True, kw_only=True)
         _parse_lines(self.lines)
 
     async def apply(self, context: OperationContext, tx: Tx) -> ImportedPayouts:
-        """Record the payouts in file order. A single invalid line rejects the whole file."""
+        """Record the payouts in file order. If any line is invalid, nothing is recorded."""
         requests = _parse_lines(self.lines)
         merchant_ids = sorted({request.merchant_id for request in requests.values()})
         for merchant_id in merchant_ids:
@@ -303,7 +303,7 @@ async def _require_payout(
 
 
 class RecordGatewayPayout(ChangeOperation[GatewayPayoutRecord], frozen=True, kw_only=True):
-    """Record a gateway's payout to the owner of a gateway account, or to the operator."""
+    """Record a gateway's payout to the merchant that owns the account, or to the operator."""
 
     action: ClassVar[str] = "gateway-payout.record"
     needs_role: ClassVar[Role] = Role.FINANCE

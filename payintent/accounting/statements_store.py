@@ -25,7 +25,7 @@ class StatementEntries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Statement:
-    """An immutable statement. Amounts are in minor units, or in smallest units for tokens."""
+    """An immutable statement. Amounts are in minor units, or a token's smallest units."""
 
     id: UUID
     merchant_id: int
@@ -268,7 +268,7 @@ async def list_lines(
 
 
 async def list_balances(database: Executor, merchant_id: int) -> list[MerchantBalance]:
-    """Return a merchant's balance per currency and chain: its last statement plus later entries."""
+    """Return a merchant's balances: the last statement's closing balance plus later entries."""
     rows = await database.fetch(_BALANCES, f"merchant_payable:{merchant_id}", merchant_id)
     return [build(MerchantBalance, row, amount_minor=int(row["amount"])) for row in rows]
 

@@ -331,7 +331,7 @@ async def _result_fields(visit: CheckoutVisit, page: _Page) -> dict[str, Any]:
 
 
 async def _find_link_url(visit: CheckoutVisit) -> str | None:
-    """Return the payment link with which the buyer can pay again, unless there is a cancel URL."""
+    """Return the payment link with which the buyer can try again, unless there is a cancel URL."""
     if visit.payment.cancel_url is not None:
         return None
     token = await link_store.find_token_by_payment(visit.context.database, visit.payment.id)
@@ -387,7 +387,7 @@ def _is_deposit(quote: Quote) -> bool:
 
 
 def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) -> dict[str, Any]:
-    """Return a quote's fields with its name and, for tokens, the usual duration and cost."""
+    """Return a quote's fields, display names and, for tokens, the usual duration and cost."""
     fields = quote_fields(quote) | {
         "name": method_name(quote, language),
         "chain_name": chain_name(quote, chain, language),
@@ -399,7 +399,7 @@ def _method_fields(quote: Quote, chain: ChainRecord | None, language: Language) 
 
 
 def _network_fee(quote: Quote, chain: ChainRecord) -> Decimal:
-    """Return the buyer's usual network fee in US dollars; 0 if it is unknown."""
+    """Return the usual network fee for the buyer in US dollars; 0 if it is unknown."""
     needs_approval = quote.provider != DEPOSIT_PROVIDER and quote.token != chain.coin_symbol
     return chain.transfer_fee_usd * (_CONTRACT_GAS_RATIO if needs_approval else 1)
 

@@ -60,7 +60,7 @@ _GROUPS = {
 #: Commands that do not load plugins, because searching for plugins takes longer than running a
 #: small command. `doctor` is excluded because plugins add checks to it.
 _WITHOUT_PLUGINS = {*_GROUPS, *_COMMANDS["processes"]}
-#: Checks that plugins add to `payintent doctor`, by subject. Each returns the text of its line.
+#: Checks that plugins add to `payintent doctor`, by subject. Each returns the line to print.
 EXTRA_CHECKS: dict[str, Callable[[], str]] = {}
 #: Entry point group of functions that add commands to a Typer app.
 _ENTRY_POINTS = "payintent.commands"

@@ -65,7 +65,7 @@ def _apply(
     check: bool = typer.Option(
         False,
         "--check",
-        help="Exit with status 1 if the installation differs, without changing it.",
+        help="Change nothing, and exit with status 1 if the installation differs.",
     ),
     why: str = Why,
     yes: bool = Yes,

@@ -311,8 +311,8 @@ class SetupFinding:
 async def check_setup(context: OperationContext) -> list[SetupFinding]:
     """Check operators and gateway accounts.
 
-    In the sandbox, operators are not checked, because its terminal never needs approval. Raises
-    `EncryptionKeyError` if credentials cannot be decrypted.
+    In the sandbox, operators are not checked, because commands in its terminal never need approval.
+    Raises `EncryptionKeyError` if credentials cannot be decrypted.
     """
     findings = [] if context.settings.sandbox else [await _check_admins(context)]
     records = await account_store.list_accounts(context.database, _ACCOUNTS_MAX)

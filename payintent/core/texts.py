@@ -67,7 +67,7 @@ def _mask_number(match: re.Match[bytes]) -> bytes:
 
 
 def _is_valid_card_number(digits: bytes) -> bool:
-    """Return whether the last digit is a valid card number check digit (ISO/IEC 7812)."""
+    """Return whether a card number's last digit is the correct check digit (ISO/IEC 7812)."""
     total = 0
     for index, byte in enumerate(reversed(digits)):
         digit = byte - ord("0")

@@ -13,7 +13,10 @@ _KEYS_MAX = 100
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EncryptionKeyRecord:
-    """A used key. Its fingerprint, `mark`, reveals a different key that has the same name."""
+    """A key that has been used.
+
+    `mark` is its fingerprint, which distinguishes it from other keys with the same name.
+    """
 
     name: str
     mark: str

@@ -114,13 +114,13 @@ Record = TypeVar("Record")
 def build(record: Callable[..., Record], row: Row, **values: Any) -> Record:
     """Build a slotted dataclass from the columns with the same names as its fields.
 
-    `values` are the fields that have no column, or whose type differs from the column's.
+    `values` contains the fields that have no column, or whose type differs from the column's.
     """
     names: tuple[str, ...] = getattr(record, "__slots__")  # noqa: B009
     return record(**{name: row[name] for name in names if name not in values} | values)
 
 
 def make_first_id_sql(time: LiteralString) -> LiteralString:
-    """Return SQL for the lowest id at a time. Ids start with a timestamp in milliseconds."""
+    """Return SQL for the lowest id with the timestamp `time`. Ids start with their timestamp."""
     milliseconds = "greatest(0, extract(epoch FROM " + time + ") * 1000)::bigint"
     return "(lpad(to_hex(" + milliseconds + "), 12, '0') || repeat('0', 20))::uuid"

@@ -41,7 +41,7 @@ class Reading(Generic[Log, Fact]):
 class Agreement(Generic[Log, Fact]):
     """The logs that enough endpoints report up to block `end`, and all newer logs.
 
-    `unproven` maps logs to an endpoint that reports them.
+    `unproven` maps each unproven log to an endpoint that reports it.
     """
 
     end: Block

@@ -18,7 +18,7 @@ _TOPICS_TEXT = re.compile(r"topic|address", re.IGNORECASE)
 
 @dataclass(slots=True)
 class SearchLimits:
-    """The maximum blocks and recipients in the next search at an endpoint, each at least 1."""
+    """The maximum numbers of blocks and recipients in the next search at an endpoint."""
 
     span: int = SPAN_FIRST
     recipients: int = RECIPIENTS_MAX
@@ -44,7 +44,7 @@ class SearchLimits:
 def concerns_recipients(refusal: RpcErrorResponse, blocks: int, recipients: int) -> bool:
     """Return whether the next search should have fewer recipients instead of fewer blocks.
 
-    Providers word their refusals differently. After an unknown refusal, the number of
-    blocks is reduced first.
+    Providers word their refusals differently. After an unrecognised refusal, the number of blocks
+    is reduced first.
     """
     return recipients > 1 and (blocks == 1 or _TOPICS_TEXT.search(refusal.message) is not None)

@@ -1,1 +1,1 @@
-"""Fraud rules and the denials they cause."""
+"""Fraud rules and the denials that they cause."""

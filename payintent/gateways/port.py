@@ -342,7 +342,7 @@ class FraudWarning:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallbackRequest:
-    """A callback that is not yet verified or parsed."""
+    """A callback that has not been verified or parsed yet."""
 
     method: str
     headers: Mapping[str, str]  # names in lower case

@@ -24,7 +24,7 @@ class TransferStatus:
     state: str  # `pending`, `final`, or `counted` if a capture includes it
     is_mismatch: bool  # the token differs from the session's
     capture_reference: str | None
-    credited: bool | None  # whether the capture completes the payment; None without a capture
+    credited: bool | None  # whether the capture completes the payment; None if there is no capture
     mined_at: datetime | None
     final_at: datetime | None
     sweep: str  # `none` while pending, `unswept`, `claimed` by an open batch, or `swept`

@@ -19,7 +19,7 @@ OPERATION = "cancel"
 
 
 async def cancel_by_merchant(tx: Tx, payment: Payment, key: UUID | None) -> bool:
-    """Cancel a payment and notify the merchant. Returns False if the request is a repetition.
+    """Cancel a payment and notify the merchant. Returns False for a repeated request.
 
     Raises `INVALID_PAYMENT_STATE` unless the payment is PENDING, and `IDEMPOTENCY_CONFLICT` if
     `key` was used to cancel a different payment. The key can be reused after an error.

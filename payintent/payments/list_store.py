@@ -71,8 +71,8 @@ class NewestPayments:
 
     Each query has a single upper bound, because an index scan starts at a single bound, and the
     planner might choose the wrong bound if there were two. The indexes on currency and status are
-    sorted within each combination of both, so the newest payments of each combination are read and
-    merged. The NULLS order selects the index: no column is NULL, but each index has a different
+    sorted within each combination of the two, so the newest payments of each combination are read
+    and merged. The NULLS order selects the index: no column is NULL, but each index has a different
     NULLS order.
     """
 

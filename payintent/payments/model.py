@@ -31,7 +31,7 @@ class PaymentTrigger(StrEnum):
     EXPIRE = "expire"
     CANCEL = "cancel"  # by the merchant
     BUYER_CANCEL = "buyer_cancel"  # without an event for the merchant
-    PARTIAL_REFUND = "refund_part"  # some of the amount remains
+    PARTIAL_REFUND = "refund_part"  # refunds part of the remaining amount
     FINAL_REFUND = "refund_rest"  # refunds the remaining amount
 
 

@@ -168,7 +168,7 @@ class ReconciliationResult:
 class Differences:
     """Differences between the loaded lines, our records, the ledger and merchants' payments."""
 
-    counts: Mapping[tuple[str, str], int]  # by type and kind; `lines`: number of lines
+    counts: Mapping[tuple[str, str], int]  # by type and kind; the kind `lines` counts all lines
     items: Sequence[ReconciliationDifference]  # the first `DIFFERENCES_MAX`
     sums: list[ReconciliationSum]
 

@@ -192,7 +192,7 @@ class Settings(BaseSettings):
     edge_secret_header: str = "X-Edge-Secret"  # noqa: S105 - a header's name
     """Header in which the edge network sends the shared secret."""
     edge_secret: SecretStr = SecretStr("")
-    """Shared secret with the edge network. If empty, country headers are ignored."""
+    """Secret shared with the edge network. If empty, country headers are ignored."""
     edge_trusted_proxies: Networks = ""
     """Addresses and networks of trusted proxies, separated by commas."""
     edge_address_header: Literal["", "X-Forwarded-For", "Forwarded"] = ""

@@ -36,7 +36,7 @@ class TestCard:
     is_delayed: bool = False  # approved after `DECISION_S`
     extra_minor: int = 0
     captures_other_currency: bool = False
-    callbacks: int = 1  # per result; if 0, the service must inquire
+    callbacks: int = 1  # per result; if 0, the service must query the session
     is_disputed: bool = False
     refund_behaviour: TestRefundBehaviour = TestRefundBehaviour.IMMEDIATE
 

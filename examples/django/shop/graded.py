@@ -40,7 +40,7 @@ def poll(_: HttpRequest) -> HttpResponse:
 
 @require_GET
 def show_order(_: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Show the order. Its refunds come from the service, because operators can refund it too."""
+    """Show the order. Refunds are read from the service, because operators can refund it too."""
     order = get_object_or_404(Order, id=order_id, payment_id__isnull=False)
     refunded = payments.client.payments.get(order.payment_id).refunded_amount
     view = {"status": order.status, "handed_out": order.handed_out, "refunded": refunded}

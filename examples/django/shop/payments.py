@@ -67,7 +67,7 @@ def settle(payment_id: str, status: str, amount: str, currency: str) -> None:
 
 
 def refresh(order: Order) -> Payment | None:
-    """Read the order's payment, if there is one, and apply it."""
+    """Read the order's payment, if there is one, and apply its status."""
     if order.payment_id is None:
         return None
     payment = client.payments.get(order.payment_id)

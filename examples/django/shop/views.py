@@ -16,7 +16,7 @@ from shop import payments
 from shop.models import Order
 
 IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you."
-#: The order page's text and button label for each payment status.
+#: The order page's message and button label for each payment status.
 TEXTS = {
     "PENDING": ("Your order is waiting for your payment.", "Continue to payment"),
     "PROCESSING": ("Your payment is being processed.", "Continue to payment"),
@@ -51,7 +51,7 @@ def show_order(request: HttpRequest, order_id: UUID) -> HttpResponse:
 
 
 def describe(order: Order) -> tuple[str, str]:
-    """Return the page's text for the order, and the label of its button ("" for no button)."""
+    """Return the page's message about the order, and its button's label ("" for no button)."""
     try:
         payment = None if order.status == Order.Status.PAID else payments.refresh(order)
     except PayintentError:

@@ -64,7 +64,7 @@ CHECK_TRADE_NO = (
     "0AccountCheck0000000"  # no order has this number, because trade numbers are random
 )
 URL_CHARS_MAX = 200
-DESCRIPTION_CHARS_MAX = 200  # the maximum length of TradeDesc; ItemName has the same text
+DESCRIPTION_CHARS_MAX = 200  # the maximum length of TradeDesc; ItemName contains the same text
 #: ECPay cannot close an order, and the status of an unpaid order does not show whether a card is
 #: being processed or the buyer has left. Like ECPay's own modules, this adapter treats a card order
 #: as abandoned after an hour. It cannot set a deadline, because `ExpireDate` applies only to ATM
@@ -165,7 +165,7 @@ class EcpayGateway:
     async def close_session(
         self, account: GatewayAccount, session: GatewaySessionRef
     ) -> SessionResult:
-        """Query the order, which ECPay cannot close. An abandoned order is reported as closed."""
+        """Query the order; ECPay cannot close it. An abandoned order is reported as closed."""
         report = await self.inquire(account, session)
         is_unpaid = isinstance(report, SessionReport) and report.state is GatewaySessionState.OPEN
         if is_unpaid and self._is_abandoned(session):

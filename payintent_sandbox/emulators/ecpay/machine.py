@@ -34,7 +34,7 @@ _FIRST_NUMBER = 10_000_000
 
 
 class EcpayEmulator:
-    """All trades of the emulator. State changes never await."""
+    """All trades of the emulator. State changes do not await, so each is atomic."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self._clock = ScaledClock(time_scale)

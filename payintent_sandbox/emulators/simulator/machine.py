@@ -28,7 +28,7 @@ HANG_S = 35
 
 
 class SimulatorEmulator:
-    """All sessions of the simulator. State changes never await."""
+    """All sessions of the simulator. State changes do not await, so each is atomic."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self.rules = Rules()

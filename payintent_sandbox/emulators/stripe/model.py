@@ -20,7 +20,7 @@ class Card:
 
     number: str
     label: str
-    code: str | None = None  # of the decline
+    code: str | None = None  # the error code if the card is declined
     decline_code: str | None = None
     pending_refunds: bool = False
     disputed: bool = False  # refunds are then refused
@@ -44,7 +44,7 @@ CARDS = {
 
 
 class RefusalError(Exception):
-    """A request is rejected, with an HTTP status and Stripe's error object."""
+    """A rejected request, with an HTTP status and Stripe's error object."""
 
     def __init__(self, status: int, message: str, **words: Any) -> None:
         super().__init__(message)

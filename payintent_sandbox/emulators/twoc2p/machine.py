@@ -25,7 +25,7 @@ CHARGEBACKS = frozenset({"4130", "4131"})
 
 
 class TwoC2pEmulator:
-    """All invoices of the emulator. State changes never await."""
+    """All invoices of the emulator. State changes do not await, so each is atomic."""
 
     def __init__(self, accounts: Sequence[Account], time_scale: float) -> None:
         self.refund_status = "RF"  # for refunds of payments made after it is set

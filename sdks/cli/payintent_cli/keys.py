@@ -1,6 +1,6 @@
 """API keys from the environment, the system's keyring or a private file.
 
-Except with `grade --key`, keys are not command-line arguments, because arguments are visible to all
+Except with `grade --key`, keys are not passed as arguments, because arguments are visible to all
 users. Every command accepts test keys; live keys require `--live`.
 """
 
@@ -32,7 +32,7 @@ class Access:
 def find_access(*, live: bool, base_url: str | None) -> Access:
     """Return the API key and its service's URL.
 
-    Raises `UsageError` if the key is missing, or live without `--live`.
+    Raises `UsageError` if the key is missing, or is a live key without `--live`.
     """
     stored = _stored(live=live)
     key = _from_environment() or (stored.key if stored else "")
@@ -57,7 +57,7 @@ def find_base_url(base_url: str | None, otherwise: str = _BASE_URL) -> str:
 def check_key(text: str, *, live: bool) -> str:
     """Return a key without surrounding whitespace.
 
-    Raises `UsageError` if the key is invalid, or live without `--live`.
+    Raises `UsageError` if the key is invalid, or is a live key without `--live`.
     """
     from payintent_sdk.credentials import read_api_key
 

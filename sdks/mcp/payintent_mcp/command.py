@@ -48,7 +48,7 @@ def main(words: Sequence[str] | None = None) -> None:
 
 
 def read_key(environment: os._Environ[str], *, live: bool) -> str:
-    """Return the API key. Raises `UsageError` if it is missing, or live without `--live`."""
+    """Return the API key. Raises `UsageError` if it is missing, or if a live key is not allowed."""
     key = _first(environment, "PAYINTENT_API_KEY", "PAYINTENT_KEY")
     if not key and (name := environment.get("PAYINTENT_API_KEY_FILE")):
         key = _from_file(Path(name))

@@ -34,8 +34,9 @@ class PaymentDeniedError(PayintentError):
 class ApiError(PayintentError):
     """The service rejected a request.
 
-    `code` is the error code, a string that may be newer than this release, and `status` the HTTP
-    status. Include `request_id` in support requests. `retry_after_s` is set if the service sent it.
+    `code` is the error code, which may have been introduced after this release, and `status` is the
+    HTTP status. Include `request_id` in support requests. `retry_after_s` is set if the service
+    sent it.
     """
 
     def __init__(
@@ -138,7 +139,7 @@ def error_class(status: int, code: str) -> type[ApiError]:
 
 
 class WebhookError(PayintentError):
-    """A webhook is invalid. Respond with 400 and ignore it."""
+    """A webhook is invalid. Respond with 401 and ignore it."""
 
 
 class WebhookHeaderError(WebhookError):

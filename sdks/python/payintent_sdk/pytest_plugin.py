@@ -1,8 +1,8 @@
-"""Pytest fixtures for a merchant's tests with a test key, loaded if the SDK is installed.
+"""Pytest fixtures for a merchant's tests with a test key.
 
-Settings are environment variables, or options in pytest's configuration with the same names in
-lower case: `PAYINTENT_URL`, `PAYINTENT_API_KEY`, `PAYINTENT_WEBHOOK_SECRET`,
-`PAYINTENT_WEBHOOK_PORT`.
+Pytest loads them if the SDK is installed. Settings are environment variables, or options in
+pytest's configuration with the same names in lower case: `PAYINTENT_URL`, `PAYINTENT_API_KEY`,
+`PAYINTENT_WEBHOOK_SECRET`, `PAYINTENT_WEBHOOK_PORT`.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _OLDER_NAMES = {"payintent_url": "payintent_api_base_url", "payintent_api_key": 
 _SETTINGS = {
     "payintent_url": "the URL of the Payment Intent Service",
     "payintent_api_key": "the merchant's test key: sk_test_…",
-    "payintent_webhook_secret": "the test merchant's callback secret, or several, space-separated",
+    "payintent_webhook_secret": "the test merchant's callback secrets, separated by spaces",
     "payintent_webhook_port": "the port for webhooks on 127.0.0.1; 0 selects any free port",
 }
 

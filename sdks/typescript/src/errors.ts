@@ -80,7 +80,7 @@ export class RateLimitedError extends ApiError {}
 /** The service failed or was unavailable in all attempts (5xx). */
 export class ServiceError extends ApiError {}
 
-/** A webhook is invalid. Respond with 400 and ignore it. */
+/** A webhook is invalid. Respond with 401 and ignore it. */
 export class WebhookError extends PayintentError {}
 /** A required header is missing or malformed. */
 export class WebhookHeaderError extends WebhookError {}

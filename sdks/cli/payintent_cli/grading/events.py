@@ -1,4 +1,4 @@
-"""The webhooks that are sent to a shop: simulated events with valid signatures."""
+"""The webhooks that the grader sends to a shop: simulated events and their signatures."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Webhook:
 def event(order: Order, kind: str = "payment.completed", ago_s: int = 0, **changes: Any) -> Webhook:
     """Build an event that is `ago_s` seconds old, for an order's payment.
 
-    `changes` are fields of the payment.
+    `changes` are added to the payment's fields, and replace fields with the same names.
     """
     happened = datetime.now(timezone.utc) - timedelta(seconds=ago_s)
     at = f"{happened:%Y-%m-%dT%H:%M:%S}.{happened.microsecond // 1000:03d}Z"

@@ -7,7 +7,7 @@ import { isReviewed, refresh } from "../../../lib/payments";
 
 const IN_REVIEW = "We need to review your payment. Please do not pay again. We will contact you.";
 const WAITING: [string, string] = ["Your order is waiting for your payment.", "Continue to payment"];
-/** The order page's text and button label for each status of the payment. */
+/** The order page's message and button label for each status of the payment. */
 const TEXTS = new Map<string, [string, string]>([
   ["PENDING", WAITING],
   ["PROCESSING", ["Your payment is being processed.", "Continue to payment"]],
@@ -34,7 +34,7 @@ export default async function OrderPage({ params }: { params: Promise<{ id: stri
   );
 }
 
-/** Returns the page's text for the order, and the label of its button ("" for no button). */
+/** Returns the page's message about the order, and its button's label ("" for no button). */
 async function describe(order: Order): Promise<[string, string]> {
   try {
     const payment = isPaid(order) ? undefined : await refresh(order);
