@@ -35,7 +35,7 @@ app.get("/", (_, response) => {
   `);
 });
 
-// Redirects the buyer to the order's payment, for the first attempt and all later attempts.
+// Redirects the buyer to the order's payment. Later attempts also use this route.
 app.post("/buy/:id", async (request, response) => {
   const { id } = request.params;
   if (!UUID.test(id)) return response.sendStatus(404);

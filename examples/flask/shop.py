@@ -39,7 +39,7 @@ def show_book() -> str:
 
 @app.post("/buy/<uuid:order_id>")
 def buy(order_id: UUID) -> Response:
-    """Redirect the buyer to the order's payment, for the first attempt and all later attempts."""
+    """Redirect the buyer to the order's payment. Later attempts also use this route."""
     try:
         return redirect(orders.find_next_page(orders.place_order(order_id)), 303)
     except PayintentError:

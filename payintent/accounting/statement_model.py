@@ -56,7 +56,7 @@ class EntrySum:
 
 
 def sum_movements(sums: Iterable[EntrySum]) -> dict[Movement, int]:
-    """Sum each kind of movement. Payments are gross; fees and tax are deducted separately."""
+    """Sum the entries by movement. Payments are gross; fees and tax are deducted separately."""
     movements = dict.fromkeys(Movement, 0)
     for entry in sums:
         movements[MOVEMENTS[entry.fact]] += entry.amount_minor

@@ -357,7 +357,7 @@ async def get_cursor(database: Executor, slug: str) -> ChainCursor | None:
 
 
 async def lock_cursor(tx: Tx, slug: str) -> ChainCursor | None:
-    """Lock a chain cursor. Lock it before the payments to which its logs belong."""
+    """Lock a chain cursor. It must be locked before the payments to which its logs belong."""
     row = await tx.row(
         f"SELECT {_CURSOR_COLUMNS} FROM chain_cursor WHERE chain = $1 FOR NO KEY UPDATE", slug
     )

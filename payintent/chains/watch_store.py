@@ -20,8 +20,8 @@ CURRENT_TIME_SOURCE = " FROM (SELECT clock() AS now) t "
 async def mark_watched(database: Executor, slug: str, block: int, watched_s: float) -> None:
     """Record a successful check of a chain up to its last final block.
 
-    The chain is watched for the next `watched_s` seconds. 0 means that its endpoints are far
-    behind, so the chain is no longer watched.
+    The chain is watched for the next `watched_s` seconds. A value of 0 means that
+    the endpoints are far behind. The chain is then no longer watched.
     """
     await database.fetch(
         """
@@ -97,7 +97,10 @@ async def list_watches(database: Executor) -> list[ChainWatch]:
 async def list_stranded(
     database: Executor, chain: str, unwatched_for: timedelta, limit: int
 ) -> list[StrandedPayment]:
-    """List a chain's overdue payments without a case, if it was unwatched for `unwatched_for`."""
+    """List a chain's overdue payments that have no case.
+
+    Returns nothing unless the chain has been unwatched for `unwatched_for`.
+    """
     rows = await database.fetch(
         """
         SELECT s.id AS session_id, p.id AS payment_id

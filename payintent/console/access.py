@@ -67,7 +67,7 @@ class OperatorVisit(SignedInVisit[ConsoleContext, OperatorSession]):
         return await run_operation(self.context.operation_context, operation, self.actor)
 
     async def submit(self, operation: AnyOperation[R], reason: str = "") -> R | Proposal:
-        """Submit an operation. The page that shows its result displays updated queue counts."""
+        """Submit an operation, and update the queue counts that the result page displays."""
         actor = replace(self.actor, reason=reason)
         result = await submit(self.context.operation_context, operation, actor)
         counts = await self.context.queue_counts.get(is_changed=True)

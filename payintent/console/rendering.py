@@ -101,7 +101,7 @@ _TONE_WORDS = {
 }
 _TONES = {word: tone for tone, words in _TONE_WORDS.items() for word in words.split()}
 _templates = make_environment("console/templates")
-#: Headers of every response. With `no-referrer`, browsers would send forms with origin `null`.
+#: Headers of every response. With `no-referrer`, browsers would send `Origin: null` with forms.
 COMMON_HEADERS = {
     "Cache-Control": "no-store",
     "Referrer-Policy": "same-origin",

@@ -116,7 +116,7 @@ def parse_amount(raw: object, currency: str, minimum: Decimal, maximum: Decimal)
 
 
 def is_plain_decimal(raw: object) -> TypeGuard[str]:
-    """Return whether a value is decimal ASCII text without exponent, plus sign or leading zeros."""
+    """Return whether a value is decimal ASCII text with no exponent, plus sign or leading zeros."""
     return isinstance(raw, str) and _PLAIN_DECIMAL.fullmatch(raw) is not None
 
 

@@ -46,8 +46,9 @@ class ReportedCapture:
 async def lock_reported_capture(tx: Tx, account_id: int, reference: str) -> ReportedCapture | None:
     """Lock the capture with a gateway's reference, after locking its payment.
 
-    Returns None if the capture is unknown; another shop may use the same gateway account.
-    Raises `EarlyReportError` if it may belong to a session that has not ended.
+    Raises `EarlyReportError` if the capture is unknown, but may belong to a session that has not
+    ended. Returns None for any other unknown capture, such as one of another shop that uses the
+    same gateway account.
     """
     # Query sessions first, so that a capture stored between the two queries is found.
     unfinished_session_id = await session_store.find_unfinished_id(tx, account_id, reference)

@@ -57,7 +57,7 @@ class RuntimeCode:
     immutables: Mapping[str, slice]  # byte ranges after the compiled code
 
     def read_immutables(self, code: bytes) -> dict[str, bytes] | None:
-        """Read the immutables of deployed code; None if it is not this version's code."""
+        """Read the immutables of deployed code; None if the code is not of this version."""
         values = code[len(self.compiled) :]
         length = max((byte_range.stop for byte_range in self.immutables.values()), default=0)
         if not code.startswith(self.compiled) or len(values) != length:
@@ -67,7 +67,7 @@ class RuntimeCode:
 
 @cache
 def load_compiled_contract(name: str = _SUPPORTED_VERSIONS[0]) -> dict[str, Any]:
-    """Read the compiler's output: `abi`, `selectors`, `topics`, bytecode. Do not modify it."""
+    """Read the compiler's output (`abi`, `topics` and so on). The result must not be modified."""
     folder = _INSTALLED_FOLDER if _INSTALLED_FOLDER.is_dir() else _SOURCE_FOLDER
     return json.loads((folder / f"{name}.json").read_text())
 
@@ -107,7 +107,7 @@ def _build_runtime_code(contract: dict[str, Any]) -> RuntimeCode:
 
 
 def read_revert(error: RpcErrorResponse) -> CallRevertedError | None:
-    """Decode the contract's revert; None if the node itself refused the call."""
+    """Decode a revert by the contract; None if the node itself rejected the call."""
     if error.code != _REVERT_CODE and not _REVERT_WORD.search(error.message):
         return None
     try:

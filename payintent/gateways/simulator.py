@@ -270,7 +270,7 @@ def _parse_creation(
             response.status, f"invalid response to the creation request, status {response.status}"
         )
     if (session.amount_minor, session.currency) != (request.amount_minor, request.currency):
-        return inconclusive_response("the session has a different amount")
+        return inconclusive_response("the session's amount or currency is wrong")
     return SessionCreated.redirect(session.id, session.pay_url, request.expires_at)
 
 

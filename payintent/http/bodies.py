@@ -1,4 +1,4 @@
-"""Reads request bodies, whose size and content type are checked before parsing."""
+"""Reads request bodies, and checks their size and content type before parsing them."""
 
 import re
 import secrets

@@ -48,7 +48,7 @@ class StoppableApplication(Protocol):
 def serve_until_stopped(
     servers: "Sequence[DrainingServer]", application: StoppableApplication, drain_s: float
 ) -> None:
-    """Serve on all ports until SIGTERM or Ctrl-C, then finish the running requests.
+    """Serve on all ports until SIGTERM or Ctrl-C, then finish the requests in progress.
 
     After SIGTERM, requests are still accepted for `drain_s`, but each response closes its
     connection, so that load balancers switch to a different process before this process refuses

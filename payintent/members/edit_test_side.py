@@ -172,7 +172,7 @@ def _check_url_text(url: str, context: OperationContext) -> None:
 async def create_test_key(
     context: OperationContext, actor: Actor, merchant_id: int, *, name: str, newest_key: str
 ) -> IssuedApiKey:
-    """Create a test key. `newest_key` is the newest key in the form that the member has opened.
+    """Create a test key. `newest_key` is the key that was newest when the form was opened.
 
     Raises `CONFLICT` if there is a newer key, so that a form that is submitted twice creates a
     single key.
@@ -200,9 +200,10 @@ async def rotate_test_secret(
     newest_secret: UUID | None,
     overlap_s: int,
 ) -> IssuedCallbackSecret:
-    """Replace the webhook secret. `newest_secret` is the newest secret in the opened form.
+    """Replace the webhook secret.
 
-    Raises `CONFLICT` if there is a newer secret.
+    `newest_secret` is the secret that was newest when the form was opened. Raises `CONFLICT` if
+    there is a newer secret.
     """
     change = RotateCallbackSecret(merchant_id=merchant_id, overlap_s=overlap_s)
     await change.check(context)

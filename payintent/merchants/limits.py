@@ -136,7 +136,7 @@ class MerchantRateLimiter:
             self._get_bucket(merchant.merchant_id, kind, limit).tokens += 1
 
     def _get_bucket(self, merchant_id: int, kind: str, limit: RateLimit) -> _Bucket:
-        key = (merchant_id, kind, limit)  # a changed limit has a new bucket
+        key = (merchant_id, kind, limit)  # a changed limit gets a new bucket
         bucket = self._buckets.get(key)
         if bucket is None:
             if len(self._buckets) >= _BUCKETS_MAX:

@@ -49,7 +49,7 @@ from payintent.onchain.refund_logs_store import OnchainRefundFacts
 from payintent.onchain.settlement_rules import decide_onchain_session
 from payintent.runtime.id_generator import new_pay_uuid
 
-#: Limits our gas costs if dust is sent from a contract with expensive receiving code.
+#: Limits our gas costs if dust comes from a contract that uses much gas to receive a refund.
 _AUTOMATIC_GAS_MAX = 150_000
 REVERTS_MAX = 3  # a refund with this many reverts needs manual review
 #: After this time, a transaction that no endpoint knows is sent again.
@@ -214,7 +214,7 @@ class OnchainGateway:
         reverts = await refund_log_store.count_revert(self._database, refund_id, tx_hash)
         return RefundReport(
             state=GatewayRefundState.ABSENT,
-            detail=f"its transaction was reverted (revert {reverts})",
+            detail=f"the transaction was reverted (revert {reverts})",
             needs_operator=reverts >= REVERTS_MAX,
         )
 
@@ -223,7 +223,6 @@ class OnchainGateway:
         return FailureReason(code) if code in reasons else FailureReason.UNKNOWN
 
     async def check_account(self, account: GatewayAccount) -> AccountCheck:
-        # `payintent doctor` compares each contract with its chain.
         chain = account.credentials["chain"]
         return AccountCheck(
             problem=None, detail=f"a contract on {chain}; `payintent doctor` checks it"
@@ -268,7 +267,7 @@ def _succeeded(tx_hash: bytes) -> RefundReport:
 
 def _report_state(state: RefundTransactionState, facts: OnchainRefundFacts) -> RefundReport:
     if state is RefundTransactionState.REVERTED:
-        return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was reverted")
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="the transaction was reverted")
     if state is RefundTransactionState.UNKNOWN and facts.attempt_age_s >= _UNKNOWN_S:
-        return RefundReport(state=GatewayRefundState.ABSENT, detail="its transaction was lost")
+        return RefundReport(state=GatewayRefundState.ABSENT, detail="the transaction was lost")
     return RefundReport(state=GatewayRefundState.PENDING)

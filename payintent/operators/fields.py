@@ -135,7 +135,7 @@ def parse_before(prefix: str, text: str | None, field: str = "before") -> UUID |
 
 
 def parse_day(field: str, text: str | None) -> date | None:
-    """Parse a day such as 2026-01-31. Returns None for None."""
+    """Parse a date such as 2026-01-31. Returns None for None."""
     if text is None:
         return None
     try:
@@ -143,7 +143,7 @@ def parse_day(field: str, text: str | None) -> date | None:
             return date.fromisoformat(text)
     except ValueError:
         pass
-    raise BadRequestError(f"{field} must be a day such as 2026-01-31, not {quote_input(text)}")
+    raise BadRequestError(f"{field} must be a date such as 2026-01-31, not {quote_input(text)}")
 
 
 def check_after(merchant_id: int) -> None:

@@ -109,7 +109,7 @@ async def find_by_reference(database: Executor, reference: str) -> list[UUID]:
 
 
 async def find_by_transaction(database: Executor, tx_hash: bytes) -> list[UUID]:
-    """Find payments by the hash of a transaction that pays or refunds them, even if unconfirmed."""
+    """Find payments by the hash of a transaction, confirmed or not, that pays or refunds them."""
     rows = await database.fetch(
         """
         WITH paying AS (

@@ -1,4 +1,4 @@
-"""Build merchant catalogs whose bytes and ETag change only with their content."""
+"""Build merchant catalogs whose bytes and ETag change only if their content changes."""
 
 from dataclasses import dataclass
 from datetime import datetime

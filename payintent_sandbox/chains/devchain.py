@@ -41,7 +41,7 @@ STOP_TIMEOUT_S = 60.0
 _LOOK_S = 0.05
 _READY = "devchain.json"  # written by `up`; the counterpart of the sandbox's `dev.json`
 _OWNER = "devchain"
-_HINT = "start `make dev` or `payintent devchain up`"
+_HINT = "run `make dev` or `payintent devchain up`"
 
 
 def start(*, foreground: bool) -> None:
@@ -83,7 +83,7 @@ def fund_account(slug: str, address: str, units: int, symbol: str | None) -> Non
     dev_chain = _chain(slug)
     symbols = [token.symbol for token in dev_chain.deployment.tokens if not token.native]
     if symbol is not None and symbol not in symbols:
-        _fail(f"the tokens on {slug} are {', '.join(symbols)}")
+        _fail(f"unknown token: choose from {', '.join(symbols)}")
     try:
         parse_address(address)
     except ValueError as error:
@@ -160,7 +160,7 @@ def _spawn(var_dir: Path) -> None:
     """Start the chains in a background process, and wait until they are ready."""
     log = var_dir / "logs" / "devchain.log"
     log.parent.mkdir(parents=True, exist_ok=True)
-    (var_dir / _READY).unlink(missing_ok=True)  # a killed process may have left it
+    (var_dir / _READY).unlink(missing_ok=True)  # a killed process may have left it behind
     with log.open("wb") as output:
         process = subprocess.Popen(
             [sys.executable, "-m", "payintent", "devchain", "up", "--foreground"],
@@ -182,7 +182,7 @@ def _spawn(var_dir: Path) -> None:
 
 def _chain(slug: str) -> DevChain:
     if slug not in SLUGS:
-        _fail(f"the chains are {', '.join(SLUGS)}")
+        _fail(f"unknown chain: choose from {', '.join(SLUGS)}")
     var_dir = _var_dir()
     stored = read_chain(var_dir / "chains" / slug)
     if stored is None:

@@ -175,7 +175,7 @@ async def _check_awake(stage: DemoStage) -> None:
         async with stage.http.get(f"{url}/healthz") as answer:
             answer.raise_for_status()
     except (aiohttp.ClientError, TimeoutError):
-        raise StepError(f"{url} does not respond: start `make dev` first") from None
+        raise StepError(f"{url} does not respond: run `make dev` first") from None
 
 
 async def _ended_once(stage: DemoStage) -> None:

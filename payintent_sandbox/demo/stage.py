@@ -252,7 +252,7 @@ class DemoStage:
         async def refunded() -> list[Fields]:
             return [case for case in await self.cases(payment) if case["status"] == "REFUNDED"]
 
-        result = await self.until(f"case {kind} that was refunded", refunded)
+        result = await self.until(f"a refunded {kind} case", refunded)
         expect("case", [case["kind"] for case in result], [kind])
         self.say(f"{kind}: the unassigned money was refunded")
 
@@ -327,9 +327,9 @@ def read_sandbox(path: Path) -> RunningSandbox:
     try:
         sandbox = msgspec.json.decode(path.read_bytes(), type=RunningSandbox)
     except OSError:
-        raise StepError(f"{path} is missing: start `make dev` first") from None
+        raise StepError(f"{path} is missing: run `make dev` first") from None
     except msgspec.DecodeError as error:
-        raise StepError(f"{path} was not written by this `make dev`: {error}") from None
+        raise StepError(f"{path} was not written by this version of `make dev`: {error}") from None
     if not sandbox.merchants:
         raise StepError(f"{path} does not contain a merchant")
     return sandbox

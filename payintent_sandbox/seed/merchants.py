@@ -11,7 +11,7 @@ from payintent.service import Service
 ACTOR = Actor("seed", "a payment history for measurements")
 _PROVIDER = "simulator"
 #: Each merchant's share of the payments, in percent. The last two merchants have no webhook URL,
-#: and the other URLs do not respond.
+#: and the URLs of the other merchants do not respond.
 _SHARES = (50, 20, 12, 8, 5, 3, 1, 1)
 _WITH_WEBHOOK = 6
 _CARDS = """

@@ -123,7 +123,11 @@ async def test_a_payout_file_is_imported_atomically_and_idempotently(world: Worl
         (f"{merchant},11.00,THB,,a,", ErrorCode.CONFLICT, "line 3: payout 'a' is already recorded"),
         ("0,11.00,THB,,f,", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
         (f"{merchant},11.00,THB,f", ErrorCode.BAD_REQUEST, "line 3 must have 6 columns"),
-        (f"{merchant},11.00,THB,,f,1.2.26", ErrorCode.BAD_REQUEST, "line 3: paid_on must be a day"),
+        (
+            f"{merchant},11.00,THB,,f,1.2.26",
+            ErrorCode.BAD_REQUEST,
+            "line 3: paid_on must be a date",
+        ),
     ):
         invalid_lines = [HEADER, f"{merchant},1.00,THB,,good,", line]
         error = await refusal(world, ImportPayouts(lines=invalid_lines))
@@ -155,7 +159,7 @@ async def test_blank_lines_are_ignored_but_counted_in_line_numbers(world: World)
         ({"currency": "USDT", "chain": "nowhere"}, "'USDT' on 'nowhere' is unknown"),
         ({"reference": ""}, "reference must have 1 to 200"),
         ({"reference": "x" * 201}, "reference must have 1 to 200"),
-        ({"paid_on": "2026-02-30"}, "paid_on must be a day"),
+        ({"paid_on": "2026-02-30"}, "paid_on must be a date"),
     ],
 )
 async def test_an_invalid_payout_is_rejected(

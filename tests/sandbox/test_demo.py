@@ -41,14 +41,14 @@ def describe(var_dir: Path, **changes: object) -> None:
 def test_without_a_sandbox_the_demo_explains_how_to_start_it(tmp_path: Path) -> None:
     result = run_demo(tmp_path)
     assert result.returncode == 1
-    assert result.stderr == f"demo: {tmp_path}/dev.json is missing: start `make dev` first\n"
+    assert result.stderr == f"demo: {tmp_path}/dev.json is missing: run `make dev` first\n"
 
 
 def test_a_stopped_sandbox_is_reported_in_one_line(tmp_path: Path) -> None:
     describe(tmp_path)
     result = run_demo(tmp_path)
     assert result.returncode == 1
-    assert "start `make dev` first" in result.stderr
+    assert "run `make dev` first" in result.stderr
     assert result.stderr.count("\n") == 1
 
 

@@ -34,7 +34,7 @@ def show_book(request: HttpRequest) -> HttpResponse:
 
 @require_POST
 def buy(_: HttpRequest, order_id: UUID) -> HttpResponse:
-    """Redirect the buyer to the order's payment, for the first attempt and all later attempts."""
+    """Redirect the buyer to the order's payment. Later attempts also use this route."""
     order, _created = Order.objects.get_or_create(id=order_id)
     try:
         return HttpResponseRedirect(payments.find_next_page(order), status=303)

@@ -81,10 +81,7 @@ class EcpayEmulator:
         return self._pages.get(page_id)
 
     def pay(self, trade: Trade, card: Card) -> tuple[str, str] | None:
-        """Accept the buyer's only attempt.
-
-        Return the code and message, or None for a second attempt.
-        """
+        """Accept the buyer's attempt. Return its code and message, or None for a second attempt."""
         if trade.tried:
             return None
         if card.notification is Notification.SIMULATED:

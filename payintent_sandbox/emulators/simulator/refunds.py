@@ -47,7 +47,8 @@ class Refunds:
     ) -> tuple[Refund, bool]:
         """Refund a session, or return the existing refund with this reference.
 
-        The flag is True for a new refund. `is_mended` ends a card's outage.
+        The flag is True for a new refund. If `is_mended` is set, cards that simulate an outage
+        accept refunds again.
         """
         existing = self.find(account, order.reference)
         if existing:

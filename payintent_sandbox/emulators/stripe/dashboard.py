@@ -39,7 +39,7 @@ class Dashboard:
         intent = _intent(intent_id)
         reason = fields.get("cancellation_reason", "requested_by_customer")
         if reason not in _REASONS:
-            raise RefusalError(400, "The Dashboard does not have this reason.")
+            raise RefusalError(400, "The Dashboard does not offer this reason.")
         if intent.status in _FINAL:
             raise RefusalError(
                 400,

@@ -109,7 +109,7 @@ class ApiFront:
         return web.json_response(announce_refund(self.records, self.events, stored))
 
     def decide(self, refund_id: str, status: str) -> Json:
-        """Decide a pending refund as a bank does, and send both of Stripe's events."""
+        """Decide a pending refund as a bank does, and send the two events that Stripe sends."""
         refund = _objects.get(f"refund:{refund_id}")
         if refund is None:
             raise missing(refund_id)

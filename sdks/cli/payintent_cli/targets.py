@@ -16,7 +16,7 @@ _AS_GIVEN = "!\"#$%&'()*+,-./:;<=>?@[\\]^_`{|}~"
 
 
 def read_url(text: str, option: str) -> str:
-    """Return the URL of an option, with http if it has no scheme. Raises `UsageError`."""
+    """Return the URL in an option, and add `http://` if it has no scheme. Raises `UsageError`."""
     url = text if _SCHEME.match(text) else f"http://{text}"
     try:
         parsed = httpx.URL(url)

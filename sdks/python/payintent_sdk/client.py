@@ -50,7 +50,7 @@ class _Tries:
     def wait_after_error(self, error: httpx.RequestError) -> float:
         wait = self._wait(None) if self._may_retry(error) else None
         if wait is None:
-            raise no_answer(f"no response in attempt {self._tried}", error)
+            raise no_answer(f"no response to attempt {self._tried}", error)
         return wait
 
     def read(self, answer: httpx.Response) -> Any:

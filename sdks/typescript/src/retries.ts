@@ -83,7 +83,7 @@ export function noAnswer(attempt: number, error: unknown): NoAnswerError {
   const isMismatch = error instanceof AnswerMismatchError;
   const reason = isMismatch ? "the response belongs to a different request" : code || name;
   const options = CONNECTION_CODE.test(code) ? { cause: error } : {};
-  return new NoAnswerError(`no response in attempt ${attempt}: ${reason}`, options);
+  return new NoAnswerError(`no response to attempt ${attempt}: ${reason}`, options);
 }
 
 function readCode(error: unknown): string {

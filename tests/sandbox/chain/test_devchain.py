@@ -115,5 +115,5 @@ def test_the_chains_run_without_the_sandbox_and_preserve_their_state(terminal: T
 def test_errors_of_the_commands_are_reported_in_one_line(tmp_path: Path) -> None:
     terminal = Terminal(tmp_path / "var")
     assert terminal.good("down") == "no chains are running\n"
-    assert terminal.bad("mine", "moon") == "the chains are ethereum, bsc, native"
-    assert "start `make dev` or `payintent devchain up`" in terminal.bad("mine", "bsc")
+    assert terminal.bad("mine", "moon") == "unknown chain: choose from ethereum, bsc, native"
+    assert "run `make dev` or `payintent devchain up`" in terminal.bad("mine", "bsc")

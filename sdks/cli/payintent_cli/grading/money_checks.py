@@ -206,7 +206,7 @@ _CHECKS: list[tuple[str, str, str, Try]] = [
     (
         "lost_webhook",
         "a paid payment whose webhook arrives only after the shop has polled its open orders",
-        "read the payments of open orders every few minutes, and handle each like a webhook",
+        "read the payments of open orders every few minutes; use the code that handles webhooks",
         lost_webhook,
     ),
     (

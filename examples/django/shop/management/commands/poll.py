@@ -11,5 +11,4 @@ class Command(BaseCommand):
     """Read the payments of all open orders, because a webhook can be lost."""
 
     def handle(self, *_: Any, **__: Any) -> None:
-        """Read the payments once."""
         poll()

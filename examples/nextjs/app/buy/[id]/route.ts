@@ -3,7 +3,7 @@ import { PayintentError } from "payintent-sdk";
 import { placeOrder } from "../../../lib/orders";
 import { findNextPage } from "../../../lib/payments";
 
-/** Redirects the buyer to the order's payment, for the first attempt and all later attempts. */
+/** Redirects the buyer to the order's payment. Later attempts also use this route. */
 export async function POST(_: Request, { params }: { params: Promise<{ id: string }> }) {
   const { id } = await params;
   if (!/^[0-9a-f-]{36}$/.test(id)) return new Response(null, { status: 404 });
