@@ -170,7 +170,7 @@ def _without_none(**fields: object) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True)
 class Bill:
-    """The total that a page shows. An item of `lines` is a translation key and an amount."""
+    """The total that a page shows. Each item in `lines` has a translation key and an amount."""
 
     amount: str
     currency: str

@@ -46,7 +46,7 @@ async def render_queue(
     pending_status: str | None = None,
     **fields: Any,
 ) -> Response:
-    """Render a list page; the template receives the rows as `name`.
+    """Render a list page; the template receives the rows under the name `name`.
 
     Pending rows are sorted oldest first by default. Rows are pending if `is_pending` is set, or if
     the status filter is empty or equal to `pending_status`.
@@ -66,7 +66,7 @@ async def render_queue(
 
 
 async def read_merchant_names(visit: OperatorVisit, rows: Iterable[Any]) -> dict[int, str]:
-    """Read the names of the merchants in `rows`, by id."""
+    """Read the names of the merchants in `rows`, keyed by id."""
     merchant_ids = {row.merchant_id for row in rows if row.merchant_id is not None}
     return await merchant_store.list_names(visit.context.read_database, sorted(merchant_ids))
 

@@ -82,7 +82,7 @@ def list_runtime_codes() -> tuple[RuntimeCode, ...]:
 
 
 def read_immutables(code: bytes) -> dict[str, bytes] | None:
-    """Read the immutables of a deployed contract; None if its code is not a supported version."""
+    """Read a contract's immutables; None if its code is not that of a supported version."""
     matches = (version.read_immutables(code) for version in list_runtime_codes())
     return next((values for values in matches if values is not None), None)
 
@@ -186,7 +186,7 @@ def read_transfers(
 
 
 def _read_transfer(log: RpcLog) -> TransferLog | None:
-    """Decode a Transfer log; None if the layout differs, as for NFTs."""
+    """Decode a Transfer log; None if the layout differs, as it does for NFTs."""
     topics = _read_topics(log)
     data = read_hex(log.data)
     if len(topics) != 3 or topics[0] != TRANSFER or len(data) != WORD:  # noqa: PLR2004

@@ -81,7 +81,7 @@ def _describe_connection_problem(origin: str, response: NotContacted) -> str:
 
 
 def _clock_skew_s(response: HttpResponse, now: float) -> float:
-    """Return how many seconds this host is ahead of the `Date` header; 0 without a header."""
+    """Return how many seconds this host's clock is ahead of the `Date` header, or 0 without it."""
     try:
         date = parsedate_to_datetime(response.date)
     except ValueError:

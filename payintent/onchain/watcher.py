@@ -49,7 +49,7 @@ _PENDING_MAX = 1_000  # pending transfers checked per block range
 _ATTEMPTS_MAX = 4  # per endpoint and range
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _RECHECK_EVERY_S = 600
-_RECHECK_AGE_S = 3_600  # a recheck starts at blocks of this age
+_RECHECK_AGE_S = 3_600  # a recheck starts at the first block of at most this age
 _RECHECK_RANGES_MAX = 20  # per pass
 
 RECEIPTS = Counter(
@@ -205,7 +205,7 @@ class FinalBlockReader:
                 return
             replacements += block is not None
         if replacements >= min(VOTES_NEEDED, len(self.reader.names)):
-            await self._halt(f"block {cursor.block} was final and has been replaced")
+            await self._halt(f"block {cursor.block} was final but has been replaced")
 
     async def _halt(self, why: str) -> None:
         _log.error("chain_halted", chain=self.chain.slug, why=why)

@@ -74,13 +74,13 @@ def check_market(countries: Sequence[str] | None, currencies: Sequence[str] | No
         if not values:
             raise BadRequestError(f"{field} must not be empty")
         if unsupported := ", ".join(sorted(set(values) - supported.keys())):
-            raise BadRequestError(f"{field} are not supported: {quote_input(unsupported)}")
+            raise BadRequestError(f"unsupported {field}: {quote_input(unsupported)}")
 
 
 def check_rate(field: str, rate: Decimal) -> None:
     """Check that a rate is between 0 and 1 with at most eight decimals. `0.07` means 7 %."""
     if not rate.is_finite() or not 0 <= rate <= 1:
-        raise BadRequestError(f"{field} must be from 0 to 1, such as 0.07 for 7 %")
+        raise BadRequestError(f"{field} must be between 0 and 1; 0.07 means 7 %")
     if rate != round(rate, _RATE_DECIMALS_MAX):
         raise BadRequestError(f"{field} must have at most {_RATE_DECIMALS_MAX} decimals")
 
@@ -99,14 +99,16 @@ def check_shop_url(field: str, url: str, *, sandbox: bool) -> None:
 
 def check_colour(field: str, colour: str) -> None:
     if not _COLOUR.fullmatch(colour):
-        raise BadRequestError(f"{field} {quote_input(colour)} is not a colour such as #0b5bd3")
+        raise BadRequestError(f"{field} {quote_input(colour)} is not valid; use the form #0b5bd3")
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
     """Check an origin of the shop, such as `https://shop.example.com`; see `check_shop_url`."""
     allows_http = sandbox or is_confidential(origin)
     if not _is_url(origin, allows_http=allows_http) or set("/?#") & set(origin.partition("://")[2]):
-        raise BadRequestError(f"{quote_input(origin)} is not an origin such as https://example.com")
+        raise BadRequestError(
+            f"{quote_input(origin)} is not an origin; use the form https://example.com"
+        )
 
 
 async def check_merchant(database: Executor, merchant_id: int | None) -> None:
@@ -130,7 +132,7 @@ def parse_before(prefix: str, text: str | None, field: str = "before") -> UUID |
         return None
     uuid = ids.parse_id(prefix, text)
     if uuid is None:
-        raise BadRequestError(f"{field}: {quote_input(text)} is not an id such as {prefix}_…")
+        raise BadRequestError(f"{field}: {quote_input(text)} is not an id of the form {prefix}_…")
     return uuid
 
 
@@ -298,6 +300,6 @@ async def parse_time_range(
         return TimeRange(since, until)
     age = _AGE.fullmatch(older_than)
     if age is None:
-        raise BadRequestError("older_than must be a number and s, m, h or d, such as 30m")
+        raise BadRequestError("older_than must be a number followed by s, m, h or d, such as 30m")
     latest = await get_current_time(database) - timedelta(**{_AGE_UNITS[age[2]]: int(age[1])})
     return TimeRange(since, latest if until is None else min(latest, until))

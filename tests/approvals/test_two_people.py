@@ -533,8 +533,8 @@ async def test_proposals_and_refunds_are_paginated_in_one_order(stage: Stage) ->
 @pytest.mark.parametrize(
     ("wanted", "said"),
     [
-        (ListApprovals(before="pay_0351NDickobV3yYH8omp8v"), "is not an id such as appr_"),
-        (ListApprovals(before="ref_"), "is not an id such as ref_"),
+        (ListApprovals(before="pay_0351NDickobV3yYH8omp8v"), "is not an id of the form appr_"),
+        (ListApprovals(before="ref_"), "is not an id of the form ref_"),
         (ListApprovals(after="appr_0351NDickobV3yYH8omp8v"), "cannot be combined with"),
     ],
 )

@@ -127,7 +127,7 @@ def test_create_prints_exactly_the_documented_json_fields(terminal: Terminal) ->
         (f"merchant show {2**64}", 1, f"no merchant {2**64}"),
         ("account show 7", 1, "no account 7"),
         ("tax set TH x", 1, "RATE must be a decimal such as 0.029"),
-        ("tax set TH NaN", 1, "rate must be from 0 to 1, such as 0.07 for 7 %"),
+        ("tax set TH NaN", 1, "rate must be between 0 and 1; 0.07 means 7 %"),
         ("webhooks replay-missed", 1, "specify a merchant, a period or both"),
         ("webhooks replay-missed --since 2026-01-01", 1, "no events to resend"),
         ("payment show pay_x", 1, "no payment 'pay_x'"),
