@@ -60,7 +60,7 @@ def test_an_invalid_file_results_in_exit_status_2(run: Run, file: Path) -> None:
     file.write_text(_TAX.replace("0.07", "7"))
     refused = run("config", "diff", file)
     assert (refused.status, refused.out) == (2, "")
-    assert refused.err.startswith("payintent: shop.yaml:3: tax_rates[0]: rate must be from 0 to 1")
+    assert refused.err.startswith("payintent: shop.yaml:3: tax_rates[0]: rate must be between 0")
 
 
 def test_settings_of_the_environment_are_listed_as_manual_changes(run: Run, file: Path) -> None:

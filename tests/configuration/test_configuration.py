@@ -548,7 +548,7 @@ def test_a_malformed_file_gets_one_error_with_its_line(text: str, refusal: str) 
     [
         (
             "version: 1\ntax_rates:\n- country: TH\n  rate: 7",
-            "shop.yaml:3: tax_rates[0]: rate must be from 0 to 1",
+            "shop.yaml:3: tax_rates[0]: rate must be between 0 and 1",
         ),
         (
             "version: 1\ntokens:\n- {chain: mars, symbol: USDT, enabled: true}",

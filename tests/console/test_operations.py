@@ -193,7 +193,7 @@ async def test_an_error_is_shown_next_to_its_field_and_the_entered_values_are_ke
         ({"country": "TH"}, "rate: is required"),
         ({"country": "TH", "rate": "a lot"}, "rate: must be a number such as 0.07"),
         ({"country": "Thailand", "rate": "0.07"}, "country 'Thailand' is not supported"),
-        ({"country": "TH", "rate": "7"}, "rate must be from 0 to 1"),
+        ({"country": "TH", "rate": "7"}, "rate must be between 0 and 1"),
         ({"country": "TH", "rate": "0.07", "why": ""}, "reason"),
     ],
 )

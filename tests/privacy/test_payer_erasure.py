@@ -219,7 +219,7 @@ async def test_erasure_also_removes_data_from_the_test_gateway(world: World) -> 
 
 
 async def expect_rejected(world: World, why: str) -> None:
-    with pytest.raises(RefusedError, match=f"^pay_[^ ]+ {why}.*; erase its payer") as error:
+    with pytest.raises(RefusedError, match=f"^pay_[^ ]+ {why}.*, so its payer cannot") as error:
         await world.service.submit(erasure(world), ADA)
     assert error.value.code is ErrorCode.CONFLICT
     assert "zora" in str(await find_words(world))
