@@ -99,7 +99,7 @@ def check_shop_url(field: str, url: str, *, sandbox: bool) -> None:
 
 def check_colour(field: str, colour: str) -> None:
     if not _COLOUR.fullmatch(colour):
-        raise BadRequestError(f"{field} {quote_input(colour)} is not a colour; use the form #0b5bd3")
+        raise BadRequestError(f"{field} {quote_input(colour)} is not a colour; use #rrggbb")
 
 
 def check_origin(origin: str, *, sandbox: bool) -> None:
