@@ -31,11 +31,13 @@ MONEY_SOURCES: LiteralString = """
     LEFT JOIN payment o ON o.id = c.payment_id
     LEFT JOIN chain_contract k ON k.account_id = c.account_id
 """
-#: Case kinds that report a discrepancy and do not hold funds.
-DISCREPANCY_KINDS: LiteralString = "('DISPUTE', 'RECONCILIATION', 'REFUND_REVERSED')"
+#: Case kinds that only report a fact about a capture or refund and do not hold funds.
+KINDS_WITHOUT_MONEY: LiteralString = (
+    "('DISPUTE', 'FRAUD_WARNING', 'OUTSIDE_REFUND', 'RECONCILIATION', 'REFUND_REVERSED')"
+)
 #: Condition: closing the case `m` moved its capture's money out of suspense.
 IS_RESOLVED: LiteralString = (
-    f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {DISCREPANCY_KINDS}"
+    f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {KINDS_WITHOUT_MONEY}"
     " AND m.closed_by <> 'policy:session_appeared'"
 )
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from payintent.accounting import ledger_store
 from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.db.database import Executor, Tx
 from payintent.payments.captures_store import MoneyOrigin
@@ -22,15 +23,18 @@ class CaseRecord:
     payment_id: UUID | None
     capture_id: UUID | None
     credited: bool  # the money belongs to a payment, which must be refunded instead
+    holds_money: bool  # whether this kind of case holds its capture's money
     refund_id: UUID | None  # the latest refund of the case's money
     refund_status: str | None
 
 
 async def get(database: Executor, case_id: UUID) -> CaseRecord | None:
     row = await database.row(
-        """
+        f"""
         SELECT m.id, m.kind, m.status, m.payment_id, m.capture_id,
-            coalesce(c.credited, false) AS credited, f.id AS refund_id, f.status AS refund_status
+            coalesce(c.credited, false) AS credited,
+            m.kind NOT IN {ledger_store.KINDS_WITHOUT_MONEY} AS holds_money,
+            f.id AS refund_id, f.status AS refund_status
         FROM money_case m
         LEFT JOIN capture c ON c.id = m.capture_id
         LEFT JOIN LATERAL (

@@ -65,7 +65,7 @@ _ADD_PAYMENT_BOOKS: LiteralString = f"""
         SELECT DISTINCT m.capture_id
         FROM provider_record r
         JOIN money_case m ON m.capture_id = r.fact_id
-        WHERE r.type = 'payment' AND m.kind NOT IN {ledger_store.DISCREPANCY_KINDS}
+        WHERE r.type = 'payment' AND m.kind NOT IN {ledger_store.KINDS_WITHOUT_MONEY}
     )
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,

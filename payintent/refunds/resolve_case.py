@@ -5,7 +5,6 @@ from typing import Annotated, ClassVar, Literal
 from payintent.accounting import ledger_store
 from payintent.cases import store as case_store
 from payintent.cases.list_store import CaseDetails
-from payintent.cases.model import CaseKind
 from payintent.cases.operations import CaseId, read_case_details, require_case
 from payintent.cases.store import CaseRecord
 from payintent.core import ids
@@ -72,7 +71,7 @@ class ResolveCase(ChangeOperation[CaseDetails], frozen=True, kw_only=True):
 
     async def _refund(self, context: OperationContext, tx: Tx, case: CaseRecord) -> None:
         capture_id = case.capture_id
-        if capture_id is None or case.credited or case.kind in _KINDS_WITHOUT_MONEY:
+        if capture_id is None or case.credited or not case.holds_money:
             raise UnprocessableError(_no_money_message(case))
         await _lock_open_case(tx, case)
         refund = await refund_case(tx, case.id, capture_id, context.actor_name, self.destination)
@@ -107,7 +106,7 @@ async def _lock_open_case(tx: Tx, case: CaseRecord) -> None:
 
 
 def _no_money_message(case: CaseRecord) -> str:
-    if case.kind in _KINDS_WITHOUT_MONEY:
+    if not case.holds_money:
         return (
             f"a {case.kind} case does not hold funds; resolve it at the provider, "
             "then close the case"
@@ -115,12 +114,3 @@ def _no_money_message(case: CaseRecord) -> str:
     if case.credited:
         return "this case's money was credited to a payment; refund the payment instead"
     return "no captured money is recorded for this case, so nothing can be refunded"
-
-
-_KINDS_WITHOUT_MONEY = (
-    CaseKind.RECONCILIATION,
-    CaseKind.REFUND_REVERSED,
-    CaseKind.DISPUTE,
-    CaseKind.OUTSIDE_REFUND,
-    CaseKind.FRAUD_WARNING,
-)

@@ -6,6 +6,7 @@ from uuid import uuid4
 
 import pytest
 
+from payintent.accounting import statements_store as statement_store
 from payintent.accounting.ledger_operations import CheckLedger
 from payintent.callbacks.receive import CallbackResult
 from payintent.cases.list_store import CaseDetails
@@ -271,3 +272,18 @@ async def test_a_fraud_warning_opens_a_single_case_and_has_no_other_effect(world
     [case] = await list_cases(world)
     assert (case.kind, case.note) == ("FRAUD_WARNING", "the issuer suspects fraud: stolen_card")
     assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
+
+
+@pytest.mark.parametrize("resolution", ["accept", "dismiss"])
+async def test_closing_a_case_that_only_reports_a_fact_does_not_move_the_payments_money(
+    world: World, resolution: Any
+) -> None:
+    payment = await create_paid_payment(world)
+    warning = FraudWarning(reference="issfr_1", capture=f"cap-{payment.id}")
+    await send_callback(world, warning)
+    await send_callback(world, make_report(payment, 59000))
+    for case in await list_cases(world, "OPEN"):
+        await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="by Ann"))
+    [balance] = await statement_store.list_balances(world.database, world.merchant_id)
+    assert balance.amount_minor == 95389
+    assert await is_ledger_consistent(world)
