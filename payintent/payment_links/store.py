@@ -16,17 +16,22 @@ _COLUMNS: LiteralString = """
     l.amount_text, l.amount_min, l.amount_max, l.max_uses, l.expires_at, l.return_url,
     l.cancel_url, l.created_by, l.created_at, l.deactivated_at
 """
+# Payments are looked up by id with LATERAL, because a join might scan every merchant's payments.
+_USES_WITH_STATUS: LiteralString = """
+    payment_link_use u
+    CROSS JOIN LATERAL (SELECT status FROM payment WHERE id = u.payment_id LIMIT 1) p
+"""
+# Anyone can create payments with a link, so only its latest payments are counted. Links with a limit
+# have at most `USES_MAX` slots.
 _USES: LiteralString = (
-    """
-    (SELECT count(*) FROM (
-        SELECT
-        FROM payment_link_use u
-        JOIN payment p ON p.id = u.payment_id
-        WHERE u.link_id = l.id AND p.status NOT IN ('FAILED', 'EXPIRED', 'CANCELLED')
-        LIMIT """
+    "(SELECT count(*) FROM "
+    + _USES_WITH_STATUS
+    + """
+    WHERE u.link_id = l.id AND p.status NOT IN ('FAILED', 'EXPIRED', 'CANCELLED')
+        AND u.slot > (SELECT max(slot) FROM payment_link_use WHERE link_id = l.id) - """
     + SCANNED_MAX
     + """
-    ) AS held)::int AS uses, clock() AS now
+    )::int AS uses, clock() AS now
 """
 )
 
@@ -45,7 +50,7 @@ class NewPaymentLink:
 @dataclass(frozen=True, slots=True)
 class LinkWithUses:
     link: PaymentLink
-    uses: int  # open and paid payments, counted up to `SCANNED_MAX`
+    uses: int  # open and paid payments among the latest `SCANNED_MAX`
     now: datetime
 
     @property
@@ -142,8 +147,9 @@ async def has_free_slot(database: Executor, link_id: UUID) -> bool:
         SELECT coalesce((SELECT max(slot) FROM payment_link_use WHERE link_id = l.id), 0) < l.slots
             OR EXISTS (
                 SELECT
-                FROM payment_link_use u
-                JOIN payment p ON p.id = u.payment_id
+                FROM """
+        + _USES_WITH_STATUS
+        + """
                 WHERE u.link_id = l.id AND p.status IN ('FAILED', 'EXPIRED', 'CANCELLED')
             )
         FROM payment_link l
@@ -229,8 +235,9 @@ async def take_released_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
         SET payment_id = $2
         WHERE link_id = $1 AND slot = (
             SELECT u.slot
-            FROM payment_link_use u
-            JOIN payment p ON p.id = u.payment_id
+            FROM """
+        + _USES_WITH_STATUS
+        + """
             WHERE u.link_id = $1 AND p.status IN ('FAILED', 'EXPIRED', 'CANCELLED')
             ORDER BY u.slot
             LIMIT 1
