@@ -21,8 +21,8 @@ _USES_WITH_STATUS: LiteralString = """
     payment_link_use u
     CROSS JOIN LATERAL (SELECT status FROM payment WHERE id = u.payment_id LIMIT 1) p
 """
-# Anyone can create payments with a link, so only its latest payments are counted. Links with a limit
-# have at most `USES_MAX` slots.
+# Anyone can create payments with a link, so only its latest payments are counted. Links with a
+# limit have at most `USES_MAX` slots.
 _USES: LiteralString = (
     "(SELECT count(*) FROM "
     + _USES_WITH_STATUS
