@@ -34,14 +34,13 @@ class LedgerDifference:
 
 #: Each account's balance (debits minus credits), computed from the facts.
 _FACTS: LiteralString = f"""
-    captures AS (
-        SELECT c.*, k.chain,
+    money AS (
+        SELECT c.*, k.chain, {ledger_store.RESOLUTION} AS resolution,
             CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
                 || c.account_id AS clearing,
             CASE WHEN k.chain IS NULL THEN 'gateway_clearing:'
                 WHEN k.forwarder IS NULL THEN 'chain_receiver:' ELSE 'chain_deposits:' END
                 || c.account_id AS captured_in,
-            'suspense:' || c.account_id AS suspense,
             'merchant_payable:' || coalesce(o.merchant_id, a.merchant_id) AS payable,
             CASE WHEN c.credited THEN round(s.fee_amount::numeric * c.amount_minor
                 / s.total_amount::numeric) END AS fee,
@@ -51,25 +50,20 @@ _FACTS: LiteralString = f"""
         LEFT JOIN session s ON s.id = c.session_id
         {ledger_store.MONEY_SOURCES}
         WHERE a.livemode
-    ), resolved_cases AS (
-        SELECT m.status, c.suspense, c.clearing, c.payable, c.currency, c.chain, c.id AS capture_id,
-            CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor
-                ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount
-        FROM money_case m
-        JOIN captures c ON c.id = m.capture_id
-        WHERE {ledger_store.IS_RESOLVED} AND (m.status = 'DISMISSED' OR c.payable IS NOT NULL)
+    ), captures AS (
+        SELECT *, CASE WHEN payable IS NOT NULL AND (credited OR resolution = 'ACCEPTED')
+            THEN payable WHEN resolution = 'DISMISSED' THEN clearing
+            ELSE 'suspense:' || account_id END AS owner
+        FROM money
     ), disputes AS (
-        SELECT c.clearing, c.account_id, c.currency, c.chain, d.state,
-            CASE WHEN c.credited OR EXISTS (SELECT FROM resolved_cases r
-                WHERE r.capture_id = c.id AND r.status = 'ACCEPTED')
-                THEN c.payable ELSE c.suspense END AS owner,
+        SELECT c.clearing, c.account_id, c.currency, c.chain, d.state, c.owner,
             CASE WHEN d.currency = c.currency THEN d.amount_minor ELSE c.amount_minor END AS amount
         FROM dispute d
         JOIN captures c ON c.id = d.capture_id
         WHERE d.state IN ('open', 'under_review', 'lost')
     ), refunds AS (
         SELECT c.clearing, c.account_id, c.currency, c.chain, r.status, r.amount_minor AS amount,
-            CASE WHEN c.credited THEN c.payable ELSE c.suspense END AS owner
+            c.owner
         FROM refund r
         JOIN captures c ON c.id = r.capture_id
         WHERE r.status <> 'FAILED'
@@ -99,7 +93,7 @@ _FACTS: LiteralString = f"""
         UNION ALL
         SELECT 'bank', currency, chain, -amount FROM sweep_gas
         UNION ALL
-        SELECT suspense, currency, chain, -amount_minor FROM captures WHERE NOT credited
+        SELECT owner, currency, chain, -amount_minor FROM captures WHERE NOT credited
         UNION ALL
         SELECT payable, currency, chain, fee + tax - amount_minor FROM captures WHERE credited
         UNION ALL
@@ -116,11 +110,6 @@ _FACTS: LiteralString = f"""
         UNION ALL
         SELECT CASE state WHEN 'lost' THEN clearing ELSE 'dispute_reserve:' || account_id END,
             currency, chain, -amount FROM disputes
-        UNION ALL
-        SELECT suspense, currency, chain, amount FROM resolved_cases
-        UNION ALL
-        SELECT CASE status WHEN 'DISMISSED' THEN clearing ELSE payable END, currency, chain, -amount
-        FROM resolved_cases
         UNION ALL
         SELECT 'merchant_payable:' || merchant_id, currency, chain, amount_minor
         FROM payout WHERE reversed_at IS NULL
@@ -213,24 +202,23 @@ _REFUNDS: LiteralString = f"""
 """
 _CASES: LiteralString = f"""
     SELECT m.id AS fact_id, m.closed_at AS at, m.status,
-        CASE WHEN m.kind = 'UNKNOWN_REFERENCE' AND c.session_id IS NOT NULL THEN c.amount_minor
-            ELSE c.amount_minor - c.refunded_minor - c.reserved_minor END AS amount_minor,
-        {ledger_store.MONEY}
+        {ledger_store.SUSPENDED} AS amount_minor, {ledger_store.MONEY}
     FROM money_case m
     JOIN capture c ON c.id = m.capture_id
     {ledger_store.MONEY_SOURCES}
     WHERE a.livemode AND {ledger_store.IS_RESOLVED}
-        AND c.amount_minor > c.refunded_minor + c.reserved_minor
+        AND {ledger_store.SUSPENDED} > 0
         AND (m.status = 'DISMISSED' OR coalesce(o.merchant_id, a.merchant_id) IS NOT NULL)
         AND NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = m.id)
 """
-_DISPUTES: LiteralString = """
+_DISPUTES: LiteralString = f"""
     SELECT d.id AS fact_id, d.capture_id
     FROM dispute d
     JOIN capture c ON c.id = d.capture_id
     JOIN provider_account a ON a.id = c.account_id AND a.livemode
     WHERE d.state IN ('open', 'under_review', 'lost') AND c.amount_minor > 0
         AND (d.amount_minor > 0 OR d.currency <> c.currency)
+        AND (d.state <> 'lost' OR {ledger_store.RESOLUTION} IS DISTINCT FROM 'DISMISSED')
         AND NOT EXISTS (SELECT FROM ledger_entry e WHERE e.fact_id = d.id)
 """
 _COUNT: LiteralString = f"""

@@ -1,7 +1,7 @@
 """Store ledger entries in the same transaction as the facts that they record."""
 
 from collections.abc import Collection, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any, LiteralString
 from uuid import UUID
@@ -19,18 +19,6 @@ from payintent.gateways.port import DisputeState
 
 _BALANCES_MAX = 10_000
 TimedEntry = tuple[LedgerEntry, datetime]
-#: Columns for `read_captured_money`; expects `capture` aliased as `c`.
-MONEY: LiteralString = """
-    c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
-    k.chain AS money_chain, c.credited AS money_credited,
-    k.forwarder IS NOT NULL AS money_is_deposit,
-    coalesce(o.merchant_id, a.merchant_id) AS money_merchant_id
-"""
-MONEY_SOURCES: LiteralString = """
-    JOIN provider_account a ON a.id = c.account_id
-    LEFT JOIN payment o ON o.id = c.payment_id
-    LEFT JOIN chain_contract k ON k.account_id = c.account_id
-"""
 #: Case kinds that only report a fact about a capture or refund and do not hold funds.
 KINDS_WITHOUT_MONEY: LiteralString = (
     "('DISPUTE', 'FRAUD_WARNING', 'OUTSIDE_REFUND', 'RECONCILIATION', 'REFUND_REVERSED')"
@@ -40,6 +28,38 @@ IS_RESOLVED: LiteralString = (
     f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {KINDS_WITHOUT_MONEY}"
     " AND m.closed_by <> 'policy:session_appeared'"
 )
+#: How the case that held the money of capture `c` was closed.
+RESOLUTION: LiteralString = f"""
+    CASE WHEN NOT c.credited THEN (
+        SELECT m.status
+        FROM money_case m
+        WHERE m.capture_id = c.id AND {IS_RESOLVED}
+            AND (m.session_id = c.session_id OR m.session_id IS NULL AND c.session_id IS NULL)
+        LIMIT 1
+    ) END
+"""
+#: The part of capture `c` that is still in suspense, apart from disputes.
+_SUSPENSE = "'suspense:' || c.account_id"
+SUSPENDED: LiteralString = f"""
+    c.amount_minor - coalesce((
+        SELECT sum(CASE e.debit WHEN {_SUSPENSE} THEN e.amount ELSE -e.amount END)
+        FROM refund r
+        JOIN ledger_entry e ON e.fact_id = r.id
+        WHERE r.capture_id = c.id AND {_SUSPENSE} IN (e.debit, e.credit)
+    ), 0)
+"""
+#: Columns for `read_captured_money`; expects `capture` aliased as `c`.
+MONEY: LiteralString = f"""
+    c.id AS money_capture_id, c.account_id AS money_account_id, c.currency AS money_currency,
+    k.chain AS money_chain, c.credited AS money_credited,
+    k.forwarder IS NOT NULL AS money_is_deposit,
+    coalesce(o.merchant_id, a.merchant_id) AS money_merchant_id, {RESOLUTION} AS money_resolution
+"""
+MONEY_SOURCES: LiteralString = """
+    JOIN provider_account a ON a.id = c.account_id
+    LEFT JOIN payment o ON o.id = c.payment_id
+    LEFT JOIN chain_contract k ON k.account_id = c.account_id
+"""
 
 
 def read_captured_money(row: Row) -> CapturedMoney:
@@ -52,6 +72,7 @@ def read_captured_money(row: Row) -> CapturedMoney:
         merchant_id=row["money_merchant_id"],
         credited=row["money_credited"],
         is_deposit=row["money_is_deposit"],
+        resolution=row["money_resolution"],
     )
 
 
@@ -120,7 +141,7 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
     """Record the entries for closing a case that holds money. The case must be locked."""
     row = await tx.row(
         f"""
-        SELECT m.status, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining, {MONEY}
+        SELECT m.status, {SUSPENDED} AS suspended, {MONEY}
         FROM money_case m
         JOIN capture c ON c.id = m.capture_id
         {MONEY_SOURCES}
@@ -130,12 +151,10 @@ async def add_resolution(tx: Tx, case_id: UUID) -> None:
     )
     if row is None:
         return
-    is_accepted = row["status"] == "ACCEPTED"
-    fact = Fact.CASE_ACCEPTED if is_accepted else Fact.CASE_DISMISSED
-    entries = make_case_entries(fact, read_captured_money(row), case_id, int(row["remaining"]))
+    fact = Fact.CASE_ACCEPTED if row["status"] == "ACCEPTED" else Fact.CASE_DISMISSED
+    entries = make_case_entries(fact, read_captured_money(row), case_id, int(row["suspended"]))
     await add(tx, entries)
-    if is_accepted:
-        await record_disputes(tx, [row["money_capture_id"]])
+    await record_disputes(tx, [row["money_capture_id"]])
 
 
 async def reverse_resolutions(tx: Tx, capture_ids: Sequence[UUID]) -> None:
@@ -179,10 +198,7 @@ async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
     rows = await tx.fetch(
         f"""
         SELECT d.id, d.state, CASE WHEN d.currency = c.currency THEN d.amount_minor
-                ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts,
-            EXISTS (SELECT FROM money_case m
-                WHERE m.capture_id = c.id AND m.status = 'ACCEPTED' AND {IS_RESOLVED}) AS accepted,
-            {MONEY}
+                ELSE c.amount_minor END AS disputed, e.entries, e.accounts, e.amounts, {MONEY}
         FROM dispute d
         JOIN capture c ON c.id = d.capture_id
         {MONEY_SOURCES}
@@ -204,11 +220,8 @@ async def record_disputes(tx: Tx, capture_ids: Sequence[UUID]) -> None:
 
 
 def _make_dispute_entries(row: Row) -> list[LedgerEntry]:
-    money = read_captured_money(row)
-    if row["accepted"]:
-        money = replace(money, credited=True)
     return make_dispute_entries(
-        money,
+        read_captured_money(row),
         row["id"],
         DisputeState(row["state"]),
         int(row["disputed"]),

@@ -24,7 +24,7 @@ class Fact(StrEnum):
     REFUND_DONE = "refund_done"
     REFUND_REVERSED = "refund_reversed"  # the refund failed, so the reserved amount is released
     DISPUTE_OPENED = "dispute_opened"
-    DISPUTE_MOVED = "dispute_moved"  # the money has since been credited to a merchant
+    DISPUTE_MOVED = "dispute_moved"  # the money has since been credited, accepted or dismissed
     DISPUTE_WON = "dispute_won"  # also used for disputes that were closed
     DISPUTE_LOST = "dispute_lost"
     CASE_ACCEPTED = "case_accepted"
@@ -77,6 +77,7 @@ class CapturedMoney:
     merchant_id: int | None  # owner of the payment or account; None means the operator
     credited: bool
     is_deposit: bool = False  # the money is at a deposit address until it is swept
+    resolution: str | None = None  # ACCEPTED or DISMISSED: how the money's case was closed
 
     @property
     def clearing(self) -> str:
@@ -100,10 +101,16 @@ class CapturedMoney:
 
     @property
     def owner(self) -> str:
-        """The liability account: the merchant's payable account if credited, otherwise suspense."""
-        if self.credited and self.merchant_id is not None:
+        """The account from which refunds and disputes take the money.
+
+        This is the merchant's payable account if the money was credited or its case was accepted.
+        Money of a dismissed case has left the clearing account, so a refund or dispute of it
+        changes no balance. All other money is in suspense.
+        """
+        is_accepted = self.credited or self.resolution == "ACCEPTED"
+        if is_accepted and self.merchant_id is not None:
             return get_payable_account(self.merchant_id)
-        return self.suspense
+        return self.clearing if self.resolution == "DISMISSED" else self.suspense
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -319,8 +326,8 @@ def make_dispute_entries(
     `entry_count` entries.
     """
     balances = {}
-    if state in UNREFUNDABLE_DISPUTE_STATES and amount_minor:
-        holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
+    holder = money.clearing if state is DisputeState.LOST else money.dispute_reserve
+    if state in UNREFUNDABLE_DISPUTE_STATES and amount_minor and holder != money.owner:
         balances = {money.owner: amount_minor, holder: -amount_minor}
     differences = {
         account: balances.get(account, 0) - recorded_balances.get(account, 0)
@@ -334,19 +341,19 @@ def make_dispute_entries(
         differences[debit] -= amount
         differences[credit] += amount
         leg = str(entry_count + len(moves) + 1)
-        fact = _choose_dispute_fact(money, debit, credit)
+        fact = _choose_dispute_fact(money, state, debit, credit)
         moves.append(_make_entry(fact, dispute_id, leg, money, (debit, credit, amount)))
     return moves
 
 
-def _choose_dispute_fact(money: CapturedMoney, debit: str, credit: str) -> Fact:
+def _choose_dispute_fact(
+    money: CapturedMoney, state: DisputeState, debit: str, credit: str
+) -> Fact:
     if credit == money.dispute_reserve:
         return Fact.DISPUTE_OPENED
-    if credit == money.clearing:
+    if state is DisputeState.LOST and credit == money.clearing:
         return Fact.DISPUTE_LOST
-    if debit in (money.dispute_reserve, money.clearing):
-        return Fact.DISPUTE_WON
-    return Fact.DISPUTE_MOVED
+    return Fact.DISPUTE_MOVED if debit == money.owner else Fact.DISPUTE_WON
 
 
 def _credit_legs(

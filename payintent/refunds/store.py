@@ -80,7 +80,7 @@ _ADD = (
         UPDATE capture
         SET reserved_minor = reserved_minor + $9
         WHERE id = $4
-        RETURNING id, account_id, currency, credited, payment_id
+        RETURNING id, account_id, currency, credited, payment_id, session_id
     ), reserved_payment AS (
         UPDATE payment
         SET reserved_amount = reserved_amount + $6
@@ -213,7 +213,7 @@ async def _end_refund(
             UPDATE capture
             SET refunded_minor = refunded_minor + $2, reserved_minor = reserved_minor - $3
             WHERE id = $4
-            RETURNING id, account_id, currency, credited, payment_id
+            RETURNING id, account_id, currency, credited, payment_id, session_id
         ), released_payment AS (
             UPDATE payment
             SET reserved_amount = reserved_amount - $5

@@ -1,6 +1,7 @@
 """The ledger records each fact once, and matches captures, refunds, disputes and cases."""
 
 import asyncio
+from dataclasses import replace
 from typing import Any
 from uuid import UUID
 
@@ -11,11 +12,13 @@ from payintent.accounting import ledger_check_store, ledger_store
 from payintent.accounting.ledger_check_store import LedgerDifference
 from payintent.accounting.model import Fact, LedgerEntry
 from payintent.callbacks.receive import apply_deferred_callbacks
+from payintent.cases.model import CaseKind
 from payintent.cases.operations import ListCases
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.disputes.record import record_dispute
-from payintent.gateways.port import DisputeState
+from payintent.gateways.port import DisputeState, GatewayRefundState
 from payintent.payment_sessions.settle import settle_session
+from payintent.payments.model import Payment
 from payintent.refunds.resolve_case import ResolveCase
 from tests.callbacks.test_receive import EXACT, add_session, tell
 from tests.disputes.test_record import hear as hear_dispute
@@ -29,6 +32,7 @@ from tests.refunds.refund_setup import (
     send_refund_callback,
 )
 from tests.refunds.test_case_refunds import create_selected_payment
+from tests.refunds.test_outside_refunds import make_report, send_callback
 from tests.support.fakes import FakeGateway, captured, declined
 from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
@@ -277,3 +281,57 @@ async def test_the_ledger_check_reports_exact_differences(
             facts_minor="-154390",
         ),
     ]
+
+
+async def report_unassigned_money(world: World) -> Payment:
+    """Report money that arrives after its payment has failed."""
+    payment, session_id = await create_selected_payment(world)
+    await world.report(payment, session_id, declined())
+    await world.report(payment, session_id, captured(159000, reference=f"cap-{payment.id}"))
+    return payment
+
+
+_RESOLUTIONS = pytest.mark.parametrize("resolution", ["accept", "dismiss"])
+
+
+@_RESOLUTIONS
+async def test_money_of_a_closed_case_that_the_gateway_returns_is_owed_to_nobody(
+    world: World, resolution: Any
+) -> None:
+    payment = await report_unassigned_money(world)
+    await resolve(world, resolution)
+    await send_callback(world, make_report(payment, 59000))
+    await send_callback(world, make_report(payment, 100000, reference="re_2"))
+    assert await balances(world) == {}
+    assert await matches_facts(world)
+
+
+@_RESOLUTIONS
+async def test_the_money_of_a_refund_that_fails_after_its_case_was_closed_follows_the_case(
+    world: World, resolution: Any
+) -> None:
+    payment = await report_unassigned_money(world)
+    refund = make_report(payment, 59000, state=GatewayRefundState.PENDING)
+    await send_callback(world, refund)
+    [case] = await world.perform(ListCases(kind=CaseKind.LATE_PAYMENT))
+    await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="looked at"))
+    assert await matches_facts(world)
+    await send_callback(world, replace(refund, state=GatewayRefundState.DECLINED))
+    assert await matches_facts(world)
+    accepted = {"gateway_clearing": 159000, "merchant_payable": -159000}
+    assert await balances(world) == (accepted if resolution == "accept" else {})
+
+
+@pytest.mark.parametrize("states", [["open", "lost"], ["lost"], ["open", "won", "lost"]])
+@pytest.mark.parametrize("closed_after", [0, 1, 2])
+async def test_dismissed_money_that_a_dispute_takes_is_missing_once(
+    world: World, states: list[str], closed_after: int
+) -> None:
+    payment = await report_unassigned_money(world)
+    for position, state in enumerate([*states, states[-1]]):
+        if position == closed_after:
+            [case] = await world.perform(ListCases(kind=CaseKind.LATE_PAYMENT))
+            await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="gone"))
+        await hear_dispute(world, dispute(payment, state=DisputeState(state)))
+        assert await matches_facts(world)
+    assert await balances(world) == {}
