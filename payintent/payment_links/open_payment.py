@@ -134,13 +134,10 @@ class LinkPayments:
 async def _take_slot(link_id: UUID, tx: Tx, payment_id: UUID) -> None:
     """Take a slot for a new payment. Raises `LinkClosedError` if the link has closed."""
     link = await link_store.lock(tx, link_id)
-    closed_state = link.find_closed_state(await get_current_time(tx))
-    if closed_state is not None:
-        raise LinkClosedError(closed_state)
     if not await link_store.take_new_slot(
         tx, link_id, payment_id
     ) and not await link_store.take_released_slot(tx, link_id, payment_id):
-        raise LinkClosedError(LinkState.USED_UP)
+        raise LinkClosedError(link.find_state(await get_current_time(tx), is_used_up=True))
 
 
 def _name_buyer(order: LinkOrder, digest: bytes) -> str:

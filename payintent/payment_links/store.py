@@ -34,6 +34,10 @@ _USES: LiteralString = (
     )::int AS uses, clock() AS now
 """
 )
+# Checked by the statement that takes a slot, because the database refuses slots of closed links.
+_ACCEPTS_PAYMENTS: LiteralString = (
+    " l.deactivated_at IS NULL AND coalesce(l.expires_at > clock(), true) "
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -204,7 +208,7 @@ async def lock(tx: Tx, link_id: UUID) -> PaymentLink:
 
 
 async def take_new_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
-    """Take a slot that has never been taken; return False if there is none.
+    """Take a slot that has never been taken; return False if there is none, or the link is closed.
 
     The link must be locked.
     """
@@ -215,9 +219,9 @@ async def take_new_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
         FROM payment_link l, LATERAL (
             SELECT coalesce(max(slot), 0) AS slot FROM payment_link_use WHERE link_id = l.id
         ) AS last
-        WHERE l.id = $1 AND last.slot < l.slots
-        RETURNING slot
-        """,
+        WHERE l.id = $1 AND last.slot < l.slots AND"""
+        + _ACCEPTS_PAYMENTS
+        + "RETURNING slot",
         link_id,
         payment_id,
     )
@@ -225,7 +229,7 @@ async def take_new_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
 
 
 async def take_released_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
-    """Take the slot of a payment that ended unpaid; return False if there is none.
+    """Take the slot of a payment that ended unpaid; return False as for `take_new_slot`.
 
     The link must be locked.
     """
@@ -233,7 +237,10 @@ async def take_released_slot(tx: Tx, link_id: UUID, payment_id: UUID) -> bool:
         """
         UPDATE payment_link_use
         SET payment_id = $2
-        WHERE link_id = $1 AND slot = (
+        FROM payment_link l
+        WHERE l.id = $1 AND link_id = l.id AND"""
+        + _ACCEPTS_PAYMENTS
+        + """AND slot = (
             SELECT u.slot
             FROM """
         + _USES_WITH_STATUS

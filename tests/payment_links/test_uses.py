@@ -246,6 +246,30 @@ async def test_a_link_accepts_payments_until_just_before_its_deadline(world: Wor
     assert len(await world.rows("SELECT FROM payment")) == 1
 
 
+@pytest.mark.parametrize("take", ["take_new_slot", "take_released_slot"])
+async def test_a_link_that_expires_while_a_payment_is_created_refuses_it(
+    world: World, monkeypatch: pytest.MonkeyPatch, take: str
+) -> None:
+    deadline = datetime.now(UTC).replace(microsecond=0) + timedelta(hours=1)
+    link = await make_link(world, max_uses=1, expires_at=deadline.isoformat())
+    links = make_link_payments(world)
+    if take == "take_released_slot":
+        await cancel(world, await links.open_payment(order(link)))
+    take_slot = getattr(link_store, take)
+
+    async def take_late(*arguments: object) -> bool:
+        await world.set_clock(f"'{deadline}'::timestamptz")
+        return await take_slot(*arguments)
+
+    monkeypatch.setattr(link_store, take, take_late)
+    with pytest.raises(LinkClosedError) as refused:
+        await links.open_payment(order(link))
+    assert refused.value.state is LinkState.EXPIRED
+    assert "PENDING" not in [
+        row["status"] for row in await world.rows("SELECT status FROM payment")
+    ]
+
+
 async def test_a_deactivated_link_refuses_a_payment_that_waited_for_it(world: World) -> None:
     link, links = await make_link(world), make_link_payments(world)
     async with hold_transaction(
