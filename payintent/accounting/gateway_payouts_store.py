@@ -145,15 +145,13 @@ async def reverse_gateway_payout(tx: Tx, account_id: int, reference: str, operat
     Gateways may list a return repeatedly, so only the first return is recorded. A payout that an
     operator has since recorded under the same reference is not reversed.
     """
-    if await has_reversed(tx, account_id, reference, operator):
-        return False
     active_payout = await TABLE.find_active(tx, account_id, reference)
-    if active_payout is None:
+    # Checked second, so that a payout recorded after a concurrent reversal is left unchanged.
+    if active_payout is None or await has_reversed(tx, account_id, reference, operator):
         return False
-    await TABLE.lock(tx, active_payout.id)
-    if await TABLE.find_active(tx, account_id, reference) is None:
+    note = "returned, according to the gateway"
+    if not await TABLE.reverse(tx, active_payout.id, operator, note):
         return False
-    await TABLE.reverse(tx, active_payout.id, operator, "returned, according to the gateway")
     await ledger_store.add(tx, make_gateway_payout_entries(active_payout.payout, is_reversal=True))
     return True
 

@@ -284,11 +284,9 @@ async def _reverse_payout(
     Raises `NOT_FOUND` if the payout does not exist, and `CONFLICT` if it has already been
     reversed.
     """
-    await table.lock(tx, payout_id)
-    record = await _require_payout(tx, table, payout_id)
-    if record.reversed_at is not None:
+    await _require_payout(tx, table, payout_id)
+    if not await table.reverse(tx, payout_id, operator, note):
         raise ConflictError("the payout has already been reversed")
-    await table.reverse(tx, payout_id, operator, note)
     return await _require_payout(tx, table, payout_id)
 
 

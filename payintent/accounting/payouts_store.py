@@ -80,17 +80,16 @@ class PayoutTable(Generic[AnyRecord]):
         row = await database.row(self.select + " WHERE p.id = $1", payout_id)
         return None if row is None else self.read(row)
 
-    async def lock(self, tx: Tx, payout_id: UUID) -> None:
-        await tx.fetch(f"SELECT id FROM {self.name} WHERE id = $1 FOR UPDATE", payout_id)
-
-    async def reverse(self, tx: Tx, payout_id: UUID, operator: str, note: str) -> None:
-        await tx.fetch(
+    async def reverse(self, tx: Tx, payout_id: UUID, operator: str, note: str) -> bool:
+        """Mark a payout as reversed; return False if it has already been reversed."""
+        row = await tx.row(
             f"UPDATE {self.name} SET reversed_at = clock(), reversed_by = $2, reversal_note = $3"
-            " WHERE id = $1",
+            " WHERE id = $1 AND reversed_at IS NULL RETURNING id",
             payout_id,
             operator,
             note,
         )
+        return row is not None
 
     async def find_active(
         self, database: Executor, owner_id: int, reference: str

@@ -6,7 +6,10 @@ from typing import Any
 import pytest
 
 from payintent.accounting import ledger_check_store
-from payintent.accounting.gateway_payouts_store import GatewayPayoutRecord
+from payintent.accounting.gateway_payouts_store import (
+    GatewayPayoutRecord,
+    reverse_gateway_payout,
+)
 from payintent.accounting.ledger_operations import CheckLedger
 from payintent.accounting.payouts_operations import (
     ListGatewayPayouts,
@@ -14,10 +17,12 @@ from payintent.accounting.payouts_operations import (
     ReverseGatewayPayout,
 )
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.db.database import Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.store import NewAccount
 from tests.accounting.test_payouts import balance, get_payable, refusal
 from tests.refunds.refund_setup import create_paid_payment
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.world import World
 
 
@@ -94,6 +99,42 @@ async def test_concurrent_payouts_with_the_same_reference_are_recorded_once(worl
         ErrorCode.CONFLICT
     ]
     assert await balance(world, "bank") == 150_000
+
+
+async def reverse_as_the_gateway_reports(world: World) -> bool:
+    async with world.database.transaction() as tx:
+        return await reverse_gateway_payout(tx, world.account_id, "po_1", "reconciliation")
+
+
+async def test_concurrent_reports_that_a_payout_was_returned_reverse_it_once(world: World) -> None:
+    await world.perform(gateway_payout(world))
+    results = await asyncio.gather(*(reverse_as_the_gateway_reports(world) for _ in range(4)))
+    assert sorted(results) == [False, False, False, True]
+    assert await balance(world, "bank") == 0
+    assert await world.perform(CheckLedger()) == []
+
+
+async def test_a_payout_that_an_operator_reverses_and_records_again_concurrently_is_not_reversed(
+    world: World,
+) -> None:
+    payout = await world.perform(gateway_payout(world))
+
+    async def record_again(tx: Tx) -> None:
+        context = world.service.operation_context
+        await ReverseGatewayPayout(payout_id=payout.id, note="a typo").apply(context, tx)
+        await gateway_payout(world, "1600.00").apply(context, tx)
+
+    async with hold_transaction(world, record_again) as first:
+        reversal = asyncio.create_task(reverse_as_the_gateway_reports(world))
+        await wait_until_blocked(world, reversal)
+        await first.commit()
+        assert not await reversal
+    payouts = await world.perform(ListGatewayPayouts())
+    assert [(item.amount, item.reversal_note) for item in payouts] == [
+        ("1600.00", None),
+        ("1500.00", "a typo"),
+    ]
+    assert await balance(world, "bank") == 160_000
 
 
 async def test_payouts_of_a_test_account_are_rejected(world: World) -> None:
