@@ -36,6 +36,8 @@ _COOKIE = "payintent_link"
 _COOKIE_S = 86_400
 _FORM_ID_CHARS_MAX = 40
 _AMOUNT_CHARS_MAX = 40
+#: The Arabic decimal and group separators, and the full-width point and comma.
+_SEPARATORS = "\u066b\u066c\uff0e\uff0c"
 _CLOSED_KEYS = {
     LinkState.INACTIVE: ("link_inactive", "link_closed_text"),
     LinkState.EXPIRED: ("link_expired", "link_closed_text"),
@@ -157,10 +159,12 @@ def normalize_amount(text: str, language: Language) -> str:
 
     Digits of any script become ASCII digits. The language's separators are accepted if every group
     has three digits, and a single comma followed by one or two digits is treated as a decimal
-    comma. Other text is returned unchanged, and is later rejected as an amount.
+    comma. Arabic and full-width separators are also accepted, because some keyboards have no
+    others. Other text is returned unchanged, and is later rejected as an amount.
     """
     if len(text) > _AMOUNT_CHARS_MAX:
         return text
+    text = text.translate(str.maketrans(_SEPARATORS, f"{language.decimal}{language.group}.,"))
     digits = "".join(_to_ascii_digit(char) for char in text if not char.isspace())
     whole, comma, fraction = digits.partition(",")
     if comma and "." not in digits and fraction.isdecimal() and len(fraction) in {1, 2}:
