@@ -186,9 +186,10 @@ async def test_a_blocked_buyer_sees_a_return_link_but_not_the_reason(
         assert 'lang="th"' in text
         assert f'href="{way_back}"' in text
         assert f'href="{SHOP}/help"' in text
-        visible = STYLE.sub(b"", page.body).decode()
+        visible = STYLE.sub(b"", page.body).decode().replace(created.json["id"], "")
+        visible = re.sub(r"/c/static/[\w-]+/", "", visible)
         for secret in ("SECRET_LIST", "97", "PAYER", "1,590", "fds", "buyer-1"):
-            assert secret not in re.sub(r"/c/static/\w+/", "", visible), secret
+            assert secret not in visible, secret
         assert page.headers.getall("Cache-Control") == ["no-store"]
         assert parse_policy(page)["frame-ancestors"] == SHOP
         assert f'data-embed="{SHOP}"' in text
