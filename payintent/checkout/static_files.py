@@ -26,7 +26,7 @@ from payintent.http.responses import etag_response
 
 _FILES = (
     *("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js"),
-    *("deposit.js", "derive.js"),
+    *("deposit.js", "derive.js", "frame.js"),
 )
 _STYLE = "checkout.css"
 _OFFER = "offer.js"

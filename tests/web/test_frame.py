@@ -194,6 +194,36 @@ async def test_a_rejected_selection_is_reported_in_the_frame_and_to_the_shop(sho
     assert await world.status(payment) == "PENDING"
 
 
+async def test_the_frame_tells_the_buyer_to_correct_the_email_address(shop: Shop) -> None:
+    world = shop.checkout.world
+    await shop.show_frame(await world.create())
+    email, button = shop.frame.get_by_label("Email"), shop.frame.get_by_role("button", name="Pay")
+    await email.fill("ann@")
+    await button.click()
+    await expect(shop.frame.get_by_role("alert")).to_have_text(
+        "Please enter a valid email address."
+    )
+    await expect(email).to_have_attribute("aria-invalid", "true")
+    await expect(email).to_have_attribute("aria-describedby", "problem")
+    await email.fill("ann@example.com ")
+    await button.click()
+    await expect(shop.frame.get_by_role("link", name="Continue to payment")).to_be_visible()
+
+
+async def test_the_frame_replaces_a_method_that_is_no_longer_available(shop: Shop) -> None:
+    world = shop.checkout.world
+    await shop.show_frame(await world.create())
+    await shop.frame.get_by_label("Email").fill("ann@example.com")
+    await world.rows("UPDATE payment_method SET enabled = false WHERE id = $1", world.card)
+    await shop.frame.get_by_role("button", name="Pay").click()
+    assert (await shop.wait_for_message("refused"))["code"] == "PAYMENT_METHOD_NOT_FOUND"
+    await expect(shop.frame.get_by_role("alert")).to_have_text("Please choose a payment method.")
+    await expect(shop.frame.locator(f"[value^='{world.card}|']")).to_have_count(0)
+    await expect(shop.frame.get_by_label("Email")).to_have_value("ann@example.com")
+    await shop.frame.get_by_role("button", name="Pay").click()
+    await expect(shop.frame.get_by_role("link", name="Continue to payment")).to_be_visible()
+
+
 async def test_the_shop_changes_language_and_country(shop: Shop) -> None:
     await shop.show_frame(await shop.checkout.world.create())
     await shop.wait_for_message("ready")

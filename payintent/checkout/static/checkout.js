@@ -1,5 +1,4 @@
-// The checkout's main script: follows the payment, counts down, and communicates with the shop's page
-// that embeds the checkout. The page also works without this script.
+// The checkout's main script: follows the payment and counts down. The page also works without this script.
 // @ts-check
 
 const POLL_FIRST_MS = 2_000;
@@ -82,23 +81,23 @@ export function parse(text) {
 }
 
 /** @returns {HTMLElement | null} */
-const findPayment = () => document.querySelector("pay-status");
+export const findPayment = () => document.querySelector("pay-status");
 /** The page's own URL, because the browser may show the URL of a submitted form. */
-const pageUrl = () => new URL(findPayment()?.dataset.page ?? location.href, location.href).href;
+export const pageUrl = () => new URL(findPayment()?.dataset.page ?? location.href, location.href).href;
 
 // While a form is being submitted, its effects must not reload the page, and it must not be submitted again
 
 let leftAt = -LEAVING_MS;
 const isLeaving = () => performance.now() - leftAt < LEAVING_MS;
+export const startLeaving = () => void (leftAt = performance.now());
+export const stopLeaving = () => void (leftAt = -LEAVING_MS);
 
 addEventListener("submit", (event) => {
   if (event.defaultPrevented) return; // a script submits the form
   if (isLeaving()) event.preventDefault();
-  else leftAt = performance.now();
+  else startLeaving();
 });
-addEventListener("pageshow", (event) => {
-  if (event.persisted) leftAt = -LEAVING_MS; // the buyer went back
-});
+addEventListener("pageshow", (event) => event.persisted && stopLeaving()); // the buyer went back
 
 // The current version of the page
 
@@ -158,13 +157,8 @@ function showResult(next) {
 
 // The shop's page that embeds this page, if there is one
 
-const shop = window.parent === window ? undefined : document.body.dataset.embed;
-const REFUSALS = {
-  PG_UPSTREAM_ERROR: "problem_upstream",
-  PG_NOT_AVAILABLE: "problem_unavailable",
-  RATE_LIMITED: "sorry_many",
-};
-let isBusy = false;
+/** The origin of the shop's page. */
+export const shop = window.parent === window ? undefined : document.body.dataset.embed;
 
 /**
  * Sends a message to the shop's page, if it embeds this page.
@@ -175,101 +169,6 @@ export function notify(type, fields = {}) {
   if (!shop) return;
   const nonce = document.body.dataset.nonce;
   window.parent.postMessage({ source: "payintent", version: 1, nonce, type, ...fields }, shop);
-}
-
-/** @param {MessageEvent} event */
-function receive(event) {
-  const { data } = event;
-  if (event.origin !== shop || event.source !== window.parent) return;
-  if (data?.source !== "payintent" || data.nonce !== document.body.dataset.nonce) return;
-  if (data.type === "submit") submit();
-  if (data.type === "update") update(data);
-}
-
-function submit() {
-  const form = /** @type {HTMLFormElement | null} */ (document.querySelector("form.methods"));
-  if (form) form.querySelector("button")?.click(); // Safari 15 has no requestSubmit
-  else notify("refused", { code: "INVALID_CHECKOUT_STATE", message: "no method can be selected now" });
-}
-
-/** @param {{ locale?: string, country?: string }} changes */
-function update(changes) {
-  const url = new URL(pageUrl());
-  if (changes.locale) url.searchParams.set("lang", changes.locale);
-  if (changes.country) url.searchParams.set("country", changes.country);
-  if (url.href !== pageUrl()) location.replace(url);
-}
-
-/**
- * Selects a method through the API, so that the shop's page can perform actions that require the top page.
- * @param {HTMLFormElement} form
- */
-async function selectMethod(form) {
-  if (isBusy) return;
-  isBusy = true;
-  leftAt = performance.now();
-  warn("");
-  let result;
-  try {
-    result = await postSelection(readSelection(form));
-  } catch (error) {
-    result = { code: "WIDGET_FAILED", message: report(error) };
-  }
-  isBusy = false;
-  leftAt = -LEAVING_MS;
-  if (result.next_action) {
-    notify("next_action", { action: result.next_action });
-    showPage();
-  } else {
-    notify("refused", result);
-    if (result.code === "WIDGET_FAILED") return;
-    if (result.fds || (await showPage()) === false || form.isConnected) showRefusal(result);
-  }
-}
-
-/** @param {object} body */
-async function postSelection(body) {
-  // The service calls the provider before it responds.
-  const response = await call(`${findPayment()?.dataset.url}/quotes`, body, 3 * FETCH_TIMEOUT_MS);
-  const data = response && parse(response.text);
-  if (!data) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
-  const retryAfter = response.headers.get("Retry-After");
-  const requestId = response.headers.get("X-Request-Id");
-  return { ...data, status: response.status, requestId, retryAfter, busy: retryAfter !== null };
-}
-
-/** @param {HTMLFormElement} form */
-function readSelection(form) {
-  const fields = new FormData(form);
-  const [method, currency, total] = String(fields.get("method")).split("|");
-  const locale = document.documentElement.lang;
-  /** @type {Record<string, unknown>} */
-  const body = { payment_method_id: Number(method), currency, expected_total_amount: total, locale };
-  for (const name of ["country", "payer_email"]) {
-    if (fields.get(name)) body[name] = fields.get(name);
-  }
-  return body;
-}
-
-/** @param {{ code?: string, fds?: object, busy?: boolean }} result */
-async function showRefusal({ code, fds, busy }) {
-  if (fds) return void showPage(true);
-  if (code === "CONFLICT" && !busy) return void (await refreshTotals());
-  const key = /** @type {keyof typeof REFUSALS} */ (code);
-  warn(t(busy ? "problem_busy" : (REFUSALS[key] ?? "problem_other")));
-}
-
-/** Shows the current totals, and preserves the email address that the buyer entered. */
-async function refreshTotals() {
-  const newForm = (await fetchPage())?.querySelector("form.methods");
-  const oldForm = document.querySelector("form.methods");
-  if (newForm && oldForm) {
-    const name = "input[name=payer_email]";
-    const [field, newField] = [oldForm.querySelector(name), newForm.querySelector(name)];
-    if (field && newField) newField.setAttribute("value", /** @type {HTMLInputElement} */ (field).value);
-    oldForm.replaceWith(document.adoptNode(newForm));
-  }
-  warn(t("problem_total"));
 }
 
 /**
@@ -283,7 +182,7 @@ export function report(error) {
 }
 
 /** @param {string} text */
-function warn(text) {
+export function warn(text) {
   const old = document.getElementById("problem");
   if (text && old?.textContent === text) return; // so that it is not read aloud again
   old?.remove();
@@ -292,23 +191,6 @@ function warn(text) {
   element.setAttribute("role", "alert");
   findPayment()?.before(element);
   element.textContent = text; // after insertion, because only changes are read aloud
-}
-
-if (shop) {
-  addEventListener("message", receive);
-  document.addEventListener("submit", (event) => {
-    const form = /** @type {HTMLFormElement} */ (event.target);
-    if (!form.matches("form.methods")) return;
-    event.preventDefault();
-    selectMethod(form);
-  });
-  document.addEventListener("change", (event) => {
-    const input = /** @type {HTMLInputElement} */ (event.target);
-    if (input.name === "method") notify("change", { kind: input.dataset.kind });
-  });
-  new ResizeObserver(() => {
-    notify("resize", { height: Math.ceil(document.documentElement.getBoundingClientRect().height) });
-  }).observe(document.body);
 }
 
 /** Follows the payment through an event stream, and also polls. */
@@ -537,5 +419,3 @@ function begin() {
 
 addEventListener("DOMContentLoaded", () => setTimeout(begin), { once: true }); // all scripts have run
 addEventListener("load", fetchAhead, { once: true });
-const result = document.querySelector("[data-result]")?.getAttribute("data-result");
-notify("ready", { status: result ?? findPayment()?.dataset.status });
