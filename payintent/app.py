@@ -85,7 +85,10 @@ CHECKOUT_ROUTES: list[Route] = [
     Route("/v1/checkout/{checkout_id}/cancel", checkout.post_cancel, methods=["POST"]),
     Route("/v1/checkout/{checkout_id}/events", events.get_events, methods=["GET"]),
     Route("/c/{checkout_id}", page.get_page, methods=["GET"]),
+    # The browser shows the URL of a rejected form. Buyers share it or open it in another browser.
+    Route("/c/{checkout_id}/select", page.get_page, methods=["GET"]),
     Route("/c/{checkout_id}/select", page.post_select, methods=["POST"]),
+    Route("/c/{checkout_id}/cancel", page.get_page, methods=["GET"]),
     Route("/c/{checkout_id}/cancel", page.post_cancel_form, methods=["POST"]),
     Route("/c/{checkout_id}/return", page.get_return, methods=["GET", "POST"]),
     Route("/c/{checkout_id}/receipt", page.get_receipt, methods=["GET"]),

@@ -331,7 +331,7 @@ async def _result_fields(visit: CheckoutVisit, page: _Page) -> dict[str, Any]:
 
 
 async def _find_link_url(visit: CheckoutVisit) -> str | None:
-    """Return the payment link with which the buyer can try again, unless there is a cancel URL."""
+    """Return the payment's link for another attempt; None without a link or with a cancel URL."""
     if visit.payment.cancel_url is not None:
         return None
     token = await link_store.find_token_by_payment(visit.context.database, visit.payment.id)

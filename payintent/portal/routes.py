@@ -25,7 +25,8 @@ def _post(path: str, handler: Handler) -> Route:
     return Route(path, handler, methods=["POST"])
 
 
-#: Served on the public port. All routes except the sign-in routes require a session.
+#: Served on the public port. All routes except the sign-in routes require a session. The browser shows
+#: the URL of a rejected form, so this URL can also be opened.
 PORTAL_ROUTES: list[Route] = [
     _get("/merchant", sign_in.get_portal),
     _get("/merchant/static/{mark}/{name}", PORTAL_FILES.get),
@@ -38,17 +39,20 @@ PORTAL_ROUTES: list[Route] = [
     _post("/merchant/side", sides.post_side),
     _get("/merchant/access", sign_in.get_access),
     _get("/merchant/passkeys/options", sign_in.get_passkey_options),
+    _get("/merchant/passkeys", sign_in.get_access),
     _post("/merchant/passkeys", sign_in.post_passkey),
     _post("/merchant/passkeys/{passkey_id}/remove", sign_in.post_remove_passkey),
     _get("/merchant/overview", overview.get_overview),
     _get("/merchant/payments", payments.get_portal_payments),
     _get("/merchant/payments/export.csv", exports.get_payments_export),
     _get("/merchant/payments/{payment_id}", payments.get_portal_payment),
+    _get("/merchant/payments/{payment_id}/refunds", payments.get_portal_payment),
     _post("/merchant/payments/{payment_id}/refunds", payments.post_refund_form),
     _get("/merchant/payment-links", payment_links.get_payment_links),
     _post("/merchant/payment-links", payment_links.post_payment_link),
     _get("/merchant/payment-links/export.csv", exports.get_payment_links_export),
     _get("/merchant/payment-links/{link_id}", payment_links.get_payment_link),
+    _get("/merchant/payment-links/{link_id}/mail", payment_links.get_payment_link),
     _post("/merchant/payment-links/{link_id}/mail", payment_links.post_payment_link_mail),
     _post(
         "/merchant/payment-links/{link_id}/deactivate",
@@ -67,8 +71,11 @@ PORTAL_ROUTES: list[Route] = [
     _get("/merchant/events/{event_id}", lists.get_event),
     _post("/merchant/events/{event_id}/replay", lists.post_replay),
     _get("/merchant/settings", settings.get_settings),
+    _get("/merchant/settings/save", settings.get_settings),
     _post("/merchant/settings/save", settings.post_settings),
+    _get("/merchant/settings/secret", settings.get_settings),
     _post("/merchant/settings/secret", settings.post_rotate_secret),
+    _get("/merchant/settings/test-event", settings.get_settings),
     _post("/merchant/settings/test-event", settings.post_test_event),
     _get("/merchant/keys", keys.get_keys),
     _post("/merchant/keys", keys.post_key),

@@ -218,6 +218,17 @@ async def test_a_rejected_selection_shows_the_reason_and_keeps_the_input(
     assert _TITLES["CANCELLED"] in page.body.decode()
 
 
+@pytest.mark.parametrize("form", ["select", "cancel"])
+async def test_the_url_of_a_form_can_be_opened_again(api: Api, form: str) -> None:
+    """The address bar shows it with a rejected form, and apps open it in another browser."""
+    created = await api.create()
+    page = await _show(api, created, f"/{form}?lang=ja")
+    assert page.status == 200
+    assert '<html lang="ja"' in page.body.decode()
+    assert f'action="{_path(created)}/select?lang=ja"' in page.body.decode()
+    assert (await payment_of(api, created)).status == "PENDING"
+
+
 async def test_an_oversized_or_malformed_form_is_rejected(api: Api) -> None:
     created = await api.create()
     path = f"{_path(created)}/select"

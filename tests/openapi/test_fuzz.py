@@ -90,6 +90,8 @@ REQUESTS = {
     "POST /c/{checkout_id}/select": 40,
     "POST /c/{checkout_id}/cancel": 30,
     "POST /c/{checkout_id}/test-transfer": 30,
+    "GET /c/{checkout_id}/select": 20,
+    "GET /c/{checkout_id}/cancel": 20,
     "GET /c/{checkout_id}/return": 20,
     "POST /c/{checkout_id}/return": 20,
     "GET /sdk/{name}": 20,

@@ -406,6 +406,8 @@ SUCCESSFUL_REQUESTS: dict[str, tuple[int, Sending]] = {
     "POST /c/{checkout_id}/select": (303, _submit_selection),
     "POST /c/{checkout_id}/test-transfer": (303, _send_test_transfer),
     "POST /c/{checkout_id}/cancel": (303, _post("/c/{checkout_id}/cancel")),
+    "GET /c/{checkout_id}/select": (200, _get("/c/{checkout_id}/select")),
+    "GET /c/{checkout_id}/cancel": (200, _get("/c/{checkout_id}/cancel")),
     "GET /c/{checkout_id}/return": (303, _get("/c/{checkout_id}/return")),
     "POST /c/{checkout_id}/return": (303, _post("/c/{checkout_id}/return")),
     "GET /c/{checkout_id}/receipt": (303, _get("/c/{checkout_id}/receipt")),

@@ -22,6 +22,7 @@ from payintent.refunds.operations import RefundPayment
 from payintent.webhooks import outbox_store
 from payintent.webhooks.operations import ResendEvent
 from payintent.webhooks.outbox_store import AttemptRecord
+from tests.payment_links.link_setup import post_link
 from tests.portal.arrange import close_a_day
 from tests.portal.member_browser import Person, member, words
 from tests.refunds.requests import create_paid, process_refunds
@@ -238,6 +239,25 @@ async def test_an_invalid_refund_form_is_explained_and_keeps_its_input(
     page = answer.body.decode()
     assert message in page.partition('role="alert"')[2].partition("</p>")[0]
     assert f'value="{fields["amount"]}"' in page
+    assert await api.world.rows("SELECT FROM refund") == []
+
+
+async def test_the_urls_of_forms_that_show_errors_can_be_opened_again(
+    api: Api, finance: Person, developer: Person
+) -> None:
+    created = await create_paid(api)
+    link = (await post_link(api)).json["id"]
+    paths = (
+        f"/merchant/payments/{created.json['id']}/refunds",
+        f"/merchant/payment-links/{link}/mail",
+        *("/merchant/settings/save", "/merchant/settings/secret", "/merchant/settings/test-event"),
+        "/merchant/passkeys",
+    )
+    for person in (finance, developer):
+        for path in paths:
+            answer = await person.get(path)
+            assert answer.status == 200, path
+            assert "<h1>" in answer.body.decode()
     assert await api.world.rows("SELECT FROM refund") == []
 
 
