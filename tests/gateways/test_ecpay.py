@@ -138,8 +138,10 @@ async def test_the_payment_page_uses_the_buyers_language_or_english(
 @pytest.mark.parametrize(
     ("description", "expected"),
     [
-        ('Tom\'s <b>Café</b> #1; "x" | `rm`', "Tom s b Café b 1 x rm"),
+        ('Tom\'s <b>Café</b> #1; "x" | `rm`', "Tom s b Café b 1 x"),
         ("雪國書店 pay_1", "雪國書店 pay_1"),
+        ("Echo Coffee pay_1", "Coffee pay_1"),
+        ("學Python書店, Mail-Order Pings", "學 書店, -Order Pings"),
         ("a&TotalAmount=1", "a TotalAmount 1"),
         ("#&<>", "Payment"),
         ("", "Payment"),

@@ -5,7 +5,7 @@ from datetime import datetime
 
 from payintent_sandbox.emulators.ecpay.model import RefusalError
 
-_PARAMETER, _CHARS = "10200001", "10200002"
+_PARAMETER, _CHARS, _FIREWALL = "10200001", "10200002", "10400011"
 _REQUIRED = (
     "MerchantID",
     "MerchantTradeNo",
@@ -65,6 +65,11 @@ _SHAPES = {
     "UnionPay": r"[012]?",
     "Language": r"(ENG|KOR|JPN|CHI)?",
 }
+#: System commands that ECPay's firewall blocks in texts.
+_COMMANDS = (
+    r"bash|chmod|cmd|curl|echo|finger|ftp|gcc|kill|ls|mail|nc|net|nmap|passwd|perl|ping|python|rm"
+    r"|tclsh|telnet|tftp|traceroute|tracert|uname|wget|wsh|xterm"
+)
 _DATE = "%Y/%m/%d %H:%M:%S"
 
 
@@ -82,6 +87,9 @@ def check_order(fields: dict[str, str]) -> None:
             raise RefusalError(_PARAMETER, f"{name} Error.")
     if fields["ReturnURL"] == fields.get("OrderResultURL"):
         raise RefusalError(_PARAMETER, "ReturnURL and OrderResultURL must differ.")
+    for name in ("TradeDesc", "ItemName"):
+        if re.search(rf"\b({_COMMANDS})\b", fields[name], re.ASCII | re.IGNORECASE):
+            raise RefusalError(_FIREWALL, f"{name} contains a system command.")
     _check_date(fields["MerchantTradeDate"])
 
 
