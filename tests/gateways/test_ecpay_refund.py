@@ -174,6 +174,44 @@ async def test_a_refund_that_ecpay_refuses_is_declined_and_absent(stage: Stage) 
     assert inquiry == RefundReport(state=ABSENT)
 
 
+async def test_a_refund_with_a_withdrawn_closing_is_undecided_until_someone_ends_the_payment(
+    stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """ECPay would neither capture nor return the money, so the refund has not failed."""
+    session, capture = await capture_in_phase(stage, TO_BE_CLOSED)
+    request = refund_of(session, capture)
+    sent, post = list[str](), refunds.EcpayApi.post
+
+    async def lose_cancellation(self: Any, account: Any, path: str, fields: Any) -> Any:
+        if fields.get("Action") == "N":
+            sent.append("N")
+            return OutcomeUnknown(detail="no response")
+        return await post(self, account, path, fields)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(refunds.EcpayApi, "post", lose_cancellation)
+        assert isinstance(await stage.gateway.refund(stage.account, request), OutcomeUnknown)
+    assert (sent, await closing_status(stage, capture)) == (["N"], WITHDRAWN)
+    undecided = await stage.gateway.inquire_refund(stage.account, request)
+    assert isinstance(undecided, OutcomeUnknown)
+    assert undecided.has_responded
+    await perform_actions(stage, session, capture, "C")
+    assert await stage.gateway.inquire_refund(stage.account, request) == RefundReport(state=ABSENT)
+    await perform_actions(stage, session, capture, "E", "N")
+    assert await stage.gateway.inquire_refund(stage.account, request) == RefundReport(state=DONE)
+
+
+async def test_a_cancellation_that_ecpay_refuses_after_the_withdrawal_is_undecided(
+    stage: Stage,
+) -> None:
+    session, capture = await stage.capture(UNREFUNDABLE)
+    await perform_actions(stage, session, capture, "C")
+    answer = await stage.gateway.refund(stage.account, refund_of(session, capture))
+    assert await closing_status(stage, capture) == WITHDRAWN
+    assert isinstance(answer, OutcomeUnknown)
+    assert answer.has_responded
+
+
 async def test_without_a_check_code_closed_payments_are_refunded_and_inquiries_are_skipped(
     stage: Stage,
 ) -> None:

@@ -38,6 +38,7 @@ DETAIL_CHARS_MAX = 100
 QUERIES_TIMEOUT_S = 10.0  # for both queries; up to two actions follow
 _ACTION_PATH, _CARD_PATH = "/CreditDetail/DoAction", "/CreditDetail/QueryTrade/V2"
 _CODE = re.compile(r"-?[0-9]{1,10}")
+_DONE = GatewayRefundState.DONE
 
 
 class _Phase(StrEnum):
@@ -133,15 +134,15 @@ async def inquire_trade_refund(
             is_skipped=True,
         )
     card = await _query_refundable_card(ecpay, account, request, request.session)
-    if isinstance(card, RefundReport):
-        return OutcomeUnknown(detail=card.detail)
-    if isinstance(card, OutcomeUnknown):
-        return card
+    if not isinstance(card, _CardPayment):
+        return card if isinstance(card, OutcomeUnknown) else inconclusive_response(card.detail)
     units = _to_dollars(request)
+    if units == card.total and card.phase is _Phase.WITHDRAWN:
+        return _withdrawn_closing(card.phase)
     if units is None or card.refunded < units:
         return RefundReport(state=GatewayRefundState.ABSENT)
     if card.refunded >= card.total or request.reference is not None:
-        return RefundReport(state=GatewayRefundState.DONE)
+        return RefundReport(state=_DONE)
     return inconclusive_response("the refunded total does not identify this refund")
 
 
@@ -162,7 +163,19 @@ async def _refund_by_phase(
             return NotContacted(detail=f"{action}: {preparation.detail}")
         if preparation.state is GatewayRefundState.DECLINED:
             return preparation
-    return await _request_action(ecpay, account, request, actions[-1], units)
+    result = await _request_action(ecpay, account, request, actions[-1], units)
+    if actions == "EN" and isinstance(result, RefundReport) and result.state is not _DONE:
+        return _withdrawn_closing(result.detail)
+    return result
+
+
+def _withdrawn_closing(detail: str) -> OutcomeUnknown:
+    """Build the outcome for a withdrawn closing without a cancellation.
+
+    The refund has not failed: ECPay would not capture the money either. Someone must cancel the
+    payment or close it again in ECPay's back office.
+    """
+    return inconclusive_response(f"the closing is withdrawn, but not the payment: {detail}")
 
 
 async def _request_action(
@@ -188,7 +201,7 @@ async def _request_action(
     if code == PAID:
         # ECPay has no refund ids. The reference only records that this refund was made.
         reference = f"{request.capture.reference}-{action}"
-        return RefundReport(state=GatewayRefundState.DONE, reference=reference)
+        return RefundReport(state=_DONE, reference=reference)
     return _declined(f"{action}: {code} {fields.get('RtnMsg', '')[:DETAIL_CHARS_MAX]}")
 
 
@@ -238,9 +251,15 @@ async def _query_card(
 
 
 def _settlement_phase(record: _CardRecord) -> _Phase | None:
-    """Prefer the closing entries' status, because the overall status reflects the last action."""
+    """Prefer the closing entries' status, because the overall status reflects the last action.
+
+    A cancellation is final, and does not change the entries of a withdrawn closing.
+    """
+    last_phase = _PHASES.get(record.status)
     statuses = {entry.status for entry in record.entries or () if entry.amount > 0}
-    return _PHASES.get(statuses.pop() if len(statuses) == 1 else record.status)
+    if last_phase is _Phase.CANCELLED or len(statuses) != 1:
+        return last_phase
+    return _PHASES.get(statuses.pop())
 
 
 def _refunded_total(record: _CardRecord, phase: _Phase) -> int:
