@@ -165,12 +165,15 @@ async def claim_due(
 async def schedule_inquiry(database: Executor, session: Session, delay_s: float | None) -> None:
     """Schedule the next inquiry in `delay_s` seconds; None stops the inquiries.
 
-    Does nothing if the session has since changed.
+    Does nothing if the session has since changed. A session that is due again stays due, because
+    an inquiry was requested during the last one.
     """
     await database.fetch(
         """
         UPDATE session
-        SET inquiries = inquiries + 1, inquire_at = clock() + $3 * interval '1 second'
+        SET inquiries = inquiries + 1,
+            inquire_at = CASE WHEN inquire_at <= clock() THEN inquire_at
+                ELSE clock() + $3 * interval '1 second' END
         WHERE id = $1 AND life = $2 AND inquiries = $4
         """,
         session.id,

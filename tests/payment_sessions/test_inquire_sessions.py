@@ -8,7 +8,13 @@ from structlog.testing import capture_logs
 
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.gateways.port import GatewaySessionState, OutcomeUnknown, SessionReport
+from payintent.gateways.port import (
+    GatewayAccount,
+    GatewaySessionRef,
+    GatewaySessionState,
+    OutcomeUnknown,
+    SessionReport,
+)
 from payintent.payment_sessions.inquire import (
     CLOSING_DELAYS_S,
     ESCALATE_AFTER_S,
@@ -191,6 +197,27 @@ async def test_a_returning_buyer_triggers_an_immediate_inquiry(world: World) -> 
     session = (await world.select(payment)).session
     world.gateway.answer_inquire = captured(159000)
     await session_store.request_inquiry(world.database, session.id)
+    assert await inquire_all(world) == 1
+    assert await world.status(payment) == "PAID"
+
+
+async def test_a_buyer_who_returns_during_an_inquiry_triggers_another_inquiry(
+    world: World,
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.move_clock(31)
+    [due] = await session_store.claim_due(world.database, 10, 60, [])
+    inquire = world.gateway.inquire
+
+    async def pay_after_the_response(account: GatewayAccount, ref: GatewaySessionRef) -> object:
+        response = await inquire(account, ref)
+        world.gateway.answer_inquire = captured(159000)
+        await inquire_on_return(world.database, world.service.accounts, world.merchant_id, session)
+        return response
+
+    world.gateway.inquire = pay_after_the_response  # type: ignore[assignment]
+    await world.service.session_inquirer.inquire(due)
     assert await inquire_all(world) == 1
     assert await world.status(payment) == "PAID"
 
