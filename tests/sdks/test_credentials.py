@@ -30,6 +30,14 @@ _NO_SECRETS = [
     "whsec_QUJD\nQUJD",
     "whsec_QUJ-", "whsec_é", "WHSEC_QUJD=", f'"{SECRET}"', f"{SECRET},{SECRET}", "whsec_whsec_QUJD",
 ]  # fmt: skip
+_NO_URLS = [
+    "", "127.0.0.1:80", "ftp://127.0.0.1", "file:///x", "https://", "https:///v1", "https://a b",
+    "http://[::1", "http://127.0.0.1:x", "http://127.0.0.1:99999", "http://key@127.0.0.1",
+    "http://127.0.0.1/?a=1", "http://127.0.0.1#a",
+]  # fmt: skip
+#: Path segments that change the path of a request.
+_NO_IDS = ["", ".", ".."]
+_NO_IDEMPOTENCY_KEYS = ["", " ", "A-1009\n", "A 1009", "A-é", "Заказ-1009"]
 _AROUND = ["{}\n", "{}\r\n", " \t{}\n\n", "\ufeff{}", "\ufeff{}\r\n", "\u00a0{}\u00a0", "{}\v\f"]
 
 Endings = tuple[list[tuple[str, str]], str]
@@ -97,7 +105,7 @@ async def test_invalid_credentials_are_refused_at_construction_and_never_shown(
 ) -> None:
     cases = [("key", text) for text in _NO_KEYS]
     cases += [("secret", text) for text in _NO_SECRETS]
-    cases += [("url", text) for text in ("", "127.0.0.1:80", "ftp://127.0.0.1", "file:///x")]
+    cases += [("url", text) for text in _NO_URLS]
     endings, log = await use(run, "http://127.0.0.1:9", *cases)
     for (kind, text), (name, message) in zip(cases, endings, strict=True):
         assert name in {"ValueError", "TypeError"}, (kind, text, message)
@@ -105,6 +113,24 @@ async def test_invalid_credentials_are_refused_at_construction_and_never_shown(
         assert expected in message, (kind, text, message)
         for secret in (KEY, SECRET, SECRET.removeprefix("whsec_")):
             assert secret not in message + log, (kind, text)
+
+
+async def test_invalid_ids_and_idempotency_keys_are_refused_before_a_request(run: Run) -> None:
+    requests: list[str] = []
+
+    def answer(request: web.Request) -> web.Response:
+        requests.append(request.path)
+        return web.json_response({"data": []})
+
+    cases = [("id", text) for text in _NO_IDS]
+    cases += [("idempotency key", text) for text in _NO_IDEMPOTENCY_KEYS]
+    async with serve(answer) as base:
+        endings, _ = await use(run, base, *cases)
+    assert requests == []
+    for (kind, text), (name, message) in zip(cases, endings, strict=True):
+        assert name in {"ValueError", "TypeError"}, (kind, text, message)
+        expected = {"id": "invalid id", "idempotency key": "an idempotency key must be"}[kind]
+        assert expected in message, (kind, text, message)
 
 
 def _send_garbled(_: web.Request) -> web.Response:

@@ -20,8 +20,14 @@ async function use(kind: string, text: string, base: string, webhook: SignedWebh
     await (await WebhookReceiver.start({ secrets: text, port: 0 })).close();
     return (await webhooks.verify(webhook.body, webhook.headers, text, { nowS: webhook.now })).type;
   }
-  const [apiKey, baseUrl] = kind === "key" ? [text, base] : ["sk_test_x", text];
+  const apiKey = kind === "key" ? text : "sk_test_x";
+  const baseUrl = kind === "url" ? text : base;
   const client = new Client({ apiKey, baseUrl, retries: { tries: 1 } });
+  if (kind === "id") return JSON.stringify(await client.refunds.list(text));
+  if (kind === "idempotency key") {
+    const order = { amount: "1", currency: "THB", payer_uid: "buyer-1" };
+    return (await client.payments.create(order, { idempotencyKey: text })).id;
+  }
   const shown = inspect(client, { depth: 9, showHidden: true }) + JSON.stringify(client) + String(client);
   if (shown.includes(apiKey.trim())) throw new Error("the client shows its key");
   return (await client.payments.get("pay_1")).id;

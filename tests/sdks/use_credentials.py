@@ -22,8 +22,14 @@ def use(kind: str, text: str, base: str, webhook: dict[str, Any]) -> str:
             pass
         body = webhook["body"].encode()
         return webhooks.verify(body, webhook["headers"], text, now_s=webhook["now"]).type
-    key, url = (text, base) if kind == "key" else ("sk_test_x", text)
+    key = text if kind == "key" else "sk_test_x"
+    url = text if kind == "url" else base
     with Client(key, url, retries=RetryPolicy(tries=1)) as client:
+        if kind == "id":
+            return str(client.refunds.list(text))
+        if kind == "idempotency key":
+            order = {"amount": "1", "currency": "THB", "payer_uid": "buyer-1"}
+            return client.payments.create(**order, idempotency_key=text).id
         assert text.strip() not in repr(client) + str(client.payments)
         return client.payments.get("pay_1").id
 

@@ -6,7 +6,6 @@ The blocking and the asyncio client use the same descriptions, so both have the 
 from __future__ import annotations
 
 import json
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime, timezone
@@ -14,6 +13,7 @@ from decimal import Decimal
 from typing import Any, Generic, TypeVar
 from urllib.parse import quote
 
+from payintent_sdk.credentials import read_idempotency_key
 from payintent_sdk.decoding import as_object, decode
 from payintent_sdk.errors import PaymentDeniedError, UnreadableAnswerError
 from payintent_sdk.events import EventFeed, ReplayedEvent
@@ -98,13 +98,13 @@ def create_payment(
         path="/v1/payments",
         read=_created,
         body=body,
-        key=idempotency_key or str(uuid.uuid4()),
+        key=read_idempotency_key(idempotency_key),
     )
 
 
 def get_payment(payment_id: str) -> Call[Payment]:
     """Return the current state of a payment."""
-    return _get(f"/v1/payments/{_part(payment_id)}", Payment)
+    return _get(f"/v1/payments/{_path_segment(payment_id)}", Payment)
 
 
 def list_payments(
@@ -134,9 +134,9 @@ def cancel_payment(payment_id: str, *, idempotency_key: str | None = None) -> Ca
     """Cancel an unpaid payment. Raises `InvalidStateError` if it has already ended."""
     return Call(
         method="POST",
-        path=f"/v1/payments/{_part(payment_id)}/cancel",
+        path=f"/v1/payments/{_path_segment(payment_id)}/cancel",
         read=lambda answer: decode(Cancelled, answer),
-        key=idempotency_key or str(uuid.uuid4()),
+        key=read_idempotency_key(idempotency_key),
     )
 
 
@@ -154,16 +154,16 @@ def create_refund(
     )
     return Call(
         method="POST",
-        path=f"/v1/payments/{_part(payment_id)}/refunds",
+        path=f"/v1/payments/{_path_segment(payment_id)}/refunds",
         read=lambda answer: decode(Refund, answer),
         body=body,
-        key=idempotency_key or str(uuid.uuid4()),
+        key=read_idempotency_key(idempotency_key),
     )
 
 
 def get_refund(refund_id: str) -> Call[Refund]:
     """Return the current state of a refund."""
-    return _get(f"/v1/refunds/{_part(refund_id)}", Refund)
+    return _get(f"/v1/refunds/{_path_segment(refund_id)}", Refund)
 
 
 def list_refunds(
@@ -171,7 +171,7 @@ def list_refunds(
 ) -> Call[Page[Refund]]:
     """Return a page of a payment's refunds."""
     query = _query(limit=limit, cursor=cursor)
-    return _list(f"/v1/payments/{_part(payment_id)}/refunds", Refund, query)
+    return _list(f"/v1/payments/{_path_segment(payment_id)}/refunds", Refund, query)
 
 
 def list_updated_refunds(
@@ -220,13 +220,13 @@ def create_payment_link(
         path="/v1/payment-links",
         read=lambda answer: decode(PaymentLink, answer),
         body=body,
-        key=idempotency_key or str(uuid.uuid4()),
+        key=read_idempotency_key(idempotency_key),
     )
 
 
 def get_payment_link(link_id: str) -> Call[PaymentLink]:
     """Return a payment link with its current status and number of uses."""
-    return _get(f"/v1/payment-links/{_part(link_id)}", PaymentLink)
+    return _get(f"/v1/payment-links/{_path_segment(link_id)}", PaymentLink)
 
 
 def list_payment_links(
@@ -240,7 +240,7 @@ def deactivate_payment_link(link_id: str) -> Call[PaymentLink]:
     """Deactivate a payment link permanently. Its open payments can still be paid."""
     return Call(
         method="POST",
-        path=f"/v1/payment-links/{_part(link_id)}/deactivate",
+        path=f"/v1/payment-links/{_path_segment(link_id)}/deactivate",
         read=lambda answer: decode(PaymentLink, answer),
     )
 
@@ -265,7 +265,7 @@ def list_events(
 
 def replay_event(event_id: str) -> Call[ReplayedEvent]:
     """Resend the webhook of an event."""
-    path = f"/v1/events/{_part(event_id)}/replay"
+    path = f"/v1/events/{_path_segment(event_id)}/replay"
     return Call(method="POST", path=path, read=lambda answer: decode(ReplayedEvent, answer))
 
 
@@ -307,7 +307,7 @@ def get_statement(
     """Return a statement with a page of its lines."""
     return Call(
         method="GET",
-        path=f"/v1/statements/{_part(statement_id)}",
+        path=f"/v1/statements/{_path_segment(statement_id)}",
         read=lambda answer: decode(StatementWithLines, answer),
         query=_query(limit=limit, cursor=cursor),
     )
@@ -320,7 +320,7 @@ def get_catalog() -> Call[Catalog]:
 
 def get_chain(slug: str) -> Call[Chain]:
     """Return a chain, its payment contract, its deposit factory and its tokens."""
-    return _get(f"/v1/chains/{_part(slug)}", Chain)
+    return _get(f"/v1/chains/{_path_segment(slug)}", Chain)
 
 
 def get_onchain_session(session_id: str) -> Call[OnchainSession]:
@@ -328,7 +328,7 @@ def get_onchain_session(session_id: str) -> Call[OnchainSession]:
 
     Raises `ApiError` with the code `SESSION_GONE` if the session has ended.
     """
-    return _get(f"/v1/onchain/sessions/{_part(session_id)}", OnchainSession)
+    return _get(f"/v1/onchain/sessions/{_path_segment(session_id)}", OnchainSession)
 
 
 def get_test_clock() -> Call[TestClock]:
@@ -382,10 +382,10 @@ def transfer_to_test_payment(
 def _act(payment_id: str, action: str, body: bytes, key: str | None) -> Call[Payment]:
     return Call(
         method="POST",
-        path=f"/v1/test/payments/{_part(payment_id)}/{action}",
+        path=f"/v1/test/payments/{_path_segment(payment_id)}/{action}",
         read=lambda answer: decode(Payment, answer),
         body=body,
-        key=key or str(uuid.uuid4()),
+        key=read_idempotency_key(key),
     )
 
 
@@ -436,7 +436,7 @@ def _text(value: object) -> str:
     return value.astimezone(timezone.utc).isoformat().replace("+00:00", "Z")
 
 
-def _part(value: str) -> str:
-    if not value:
-        raise ValueError("the id is empty")
-    return quote(value, safe="")
+def _path_segment(id_: str) -> str:
+    if id_ in {"", ".", ".."}:  # they would change the request's path
+        raise ValueError(f"invalid id: {id_!r}")
+    return quote(id_, safe="")

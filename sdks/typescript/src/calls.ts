@@ -31,6 +31,8 @@ export interface Call<T> {
   signal?: AbortSignal | undefined;
 }
 
+const KEY = /^[!-~]+$/; // the service checks that it is a UUID
+
 type Query = Record<string, string | number | Date | readonly string[] | undefined>;
 
 /** Describes a GET request. */
@@ -56,13 +58,21 @@ export function post<T>(
     read: cast<T>,
     signal: options.signal,
     ...(body !== undefined && { body: JSON.stringify(body) }),
-    ...(hasKey && { key: options.idempotencyKey ?? crypto.randomUUID() }),
+    ...(hasKey && { key: readKey(options.idempotencyKey) }),
   };
 }
 
+/** Returns the key, or a new key if there is none. Throws if it cannot be sent. */
+function readKey(key: string | null = null): string {
+  if (key === null) return crypto.randomUUID();
+  if (!KEY.test(key)) throw new TypeError("an idempotency key must be a UUID");
+  return key;
+}
+
 /** Encodes an id as a path segment. */
-export function part(id: string): string {
-  if (!id) throw new TypeError("the id is empty");
+export function toPathSegment(id: string): string {
+  // They would change the request's path.
+  if (!id || id === "." || id === "..") throw new TypeError(`invalid id: ${JSON.stringify(id)}`);
   return encodeURIComponent(id);
 }
 

@@ -9,6 +9,8 @@ const SURROUNDING = " \t\r\n\v\f\u00a0\ufeff";
 const API_KEY = /^sk_[A-Za-z0-9._~+/=-]+$/;
 /** Matches an API key in a string, but not the prefix `sk_test_`, which error messages contain. */
 const KEY_IN_TEXT = /(?<!\w)sk_(?!(?:test|live)_(?!\w))[A-Za-z0-9._~+/=-]+/g;
+/** A URL without a user name, which `fetch` rejects, and without a query or a fragment. */
+const BASE_URL = /^https?:\/\/[^\s/?#@]+(\/[^\s?#]*)?$/i;
 const SECRET = /^(?:whsec_)?([A-Za-z0-9+/]+={0,2})$/;
 
 /** Returns an API key without surrounding white space. Throws if it is invalid. */
@@ -27,7 +29,19 @@ export function readBaseUrl(text: string): string {
   if (!/^https?:\/\//i.test(url)) {
     throw new TypeError("a base URL must begin with https:// or http://");
   }
+  if (!BASE_URL.test(url) || !isUrl(url)) {
+    throw new TypeError("a base URL must be a URL such as https://pay.example.com");
+  }
   return url.replace(/\/$/, "");
+}
+
+function isUrl(text: string): boolean {
+  try {
+    new URL(text);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 /** Returns the key of a webhook secret. Throws if the secret is invalid. */

@@ -1,7 +1,7 @@
 /** The client's operations by resource. `list` returns one page, and `iterate` yields the items of all pages. */
 
 import type { Call, KeyedOptions, RequestOptions } from "./calls.js";
-import { checkAmount, get, list, part, post } from "./calls.js";
+import { checkAmount, get, list, toPathSegment, post } from "./calls.js";
 import { PaymentDeniedError } from "./errors.js";
 import type { EventFeed, FeedEvent, ReplayedEvent } from "./events.js";
 import type * as models from "./models.js";
@@ -53,7 +53,7 @@ export class Payments extends Resource {
 
   /** Returns the current state of a payment. */
   get(paymentId: string, options?: RequestOptions): Promise<models.Payment> {
-    return this.send(get<models.Payment>(`/v1/payments/${part(paymentId)}`, {}, options));
+    return this.send(get<models.Payment>(`/v1/payments/${toPathSegment(paymentId)}`, {}, options));
   }
 
   /** Returns a page of the merchant's payments, newest first. */
@@ -67,7 +67,7 @@ export class Payments extends Resource {
 
   /** Cancels an unpaid payment. Throws `InvalidStateError` if it has already ended. */
   cancel(paymentId: string, options?: KeyedOptions): Promise<models.Cancelled> {
-    const path = `/v1/payments/${part(paymentId)}/cancel`;
+    const path = `/v1/payments/${toPathSegment(paymentId)}/cancel`;
     return this.send(post<models.Cancelled>(path, undefined, options));
   }
 }
@@ -81,12 +81,12 @@ export class Refunds extends Resource {
     options?: KeyedOptions,
   ): Promise<models.Refund> {
     checkAmount(refund.amount);
-    return this.send(post<models.Refund>(`/v1/payments/${part(paymentId)}/refunds`, refund, options));
+    return this.send(post<models.Refund>(`/v1/payments/${toPathSegment(paymentId)}/refunds`, refund, options));
   }
 
   /** Returns the current state of a refund. */
   get(refundId: string, options?: RequestOptions): Promise<models.Refund> {
-    return this.send(get<models.Refund>(`/v1/refunds/${part(refundId)}`, {}, options));
+    return this.send(get<models.Refund>(`/v1/refunds/${toPathSegment(refundId)}`, {}, options));
   }
 
   /** Returns a page of a payment's refunds. */
@@ -95,7 +95,7 @@ export class Refunds extends Resource {
     query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): Promise<models.Page<models.Refund>> {
-    return this.send(list<models.Refund>(`/v1/payments/${part(paymentId)}/refunds`, query, options));
+    return this.send(list<models.Refund>(`/v1/payments/${toPathSegment(paymentId)}/refunds`, query, options));
   }
 
   iterate(
@@ -132,7 +132,7 @@ export class PaymentLinks extends Resource {
 
   /** Returns a payment link with its current status and number of uses. */
   get(linkId: string, options?: RequestOptions): Promise<models.PaymentLink> {
-    return this.send(get<models.PaymentLink>(`/v1/payment-links/${part(linkId)}`, {}, options));
+    return this.send(get<models.PaymentLink>(`/v1/payment-links/${toPathSegment(linkId)}`, {}, options));
   }
 
   /** Returns a page of the merchant's payment links, newest first. */
@@ -152,7 +152,7 @@ export class PaymentLinks extends Resource {
 
   /** Deactivates a payment link permanently. Its open payments can still be paid. */
   deactivate(linkId: string, options?: RequestOptions): Promise<models.PaymentLink> {
-    const path = `/v1/payment-links/${part(linkId)}/deactivate`;
+    const path = `/v1/payment-links/${toPathSegment(linkId)}/deactivate`;
     return this.send(post<models.PaymentLink>(path, undefined, options, false));
   }
 }
@@ -180,7 +180,7 @@ export class Events extends Resource {
 
   /** Resends the webhook of an event. */
   replay(eventId: string, options?: RequestOptions): Promise<ReplayedEvent> {
-    const path = `/v1/events/${part(eventId)}/replay`;
+    const path = `/v1/events/${toPathSegment(eventId)}/replay`;
     return this.send(post<ReplayedEvent>(path, undefined, options, false));
   }
 }
@@ -220,7 +220,7 @@ export class Statements extends Resource {
     query: parameters.PageParameters = {},
     options?: RequestOptions,
   ): Promise<models.StatementWithLines> {
-    const path = `/v1/statements/${part(statementId)}`;
+    const path = `/v1/statements/${toPathSegment(statementId)}`;
     return this.send(get<models.StatementWithLines>(path, query, options));
   }
 
@@ -248,7 +248,7 @@ export class CatalogOfMerchant extends Resource {
 export class Onchain extends Resource {
   /** Returns a chain, its payment contract, its deposit factory and its tokens. */
   getChain(slug: string, options?: RequestOptions): Promise<Chain> {
-    return this.send(get<Chain>(`/v1/chains/${part(slug)}`, {}, options));
+    return this.send(get<Chain>(`/v1/chains/${toPathSegment(slug)}`, {}, options));
   }
 
   /**
@@ -256,7 +256,7 @@ export class Onchain extends Resource {
    * `SESSION_GONE` if the session has ended.
    */
   getSession(sessionId: string, options?: RequestOptions): Promise<OnchainSession> {
-    return this.send(get<OnchainSession>(`/v1/onchain/sessions/${part(sessionId)}`, {}, options));
+    return this.send(get<OnchainSession>(`/v1/onchain/sessions/${toPathSegment(sessionId)}`, {}, options));
   }
 }
 
@@ -308,6 +308,6 @@ export class TestPayments extends Resource {
   }
 
   #act(paymentId: string, action: string, body: object, options?: KeyedOptions): Promise<models.Payment> {
-    return this.send(post<models.Payment>(`/v1/test/payments/${part(paymentId)}/${action}`, body, options));
+    return this.send(post<models.Payment>(`/v1/test/payments/${toPathSegment(paymentId)}/${action}`, body, options));
   }
 }
