@@ -54,6 +54,9 @@ def webhook_cases() -> list[tuple[dict[str, Any], str]]:
         (good | {"body": base64.b64encode(b"{}").decode()}, "WebhookSignatureError"),
         (webhook(Webhook_Id="msg_2"), "WebhookSignatureError"),
         (webhook(Webhook_Signature="v1,%%%"), "WebhookSignatureError"),
+        # aiohttp decodes bytes that are not UTF-8 as surrogates
+        (webhook(Webhook_Id="msg_\udc80"), "WebhookSignatureError"),
+        (webhook(Webhook_Signature="v1,\udc80"), "WebhookSignatureError"),
         (webhook(Webhook_Signature=signature.replace("v1,", "v2,")), "WebhookSignatureError"),
         (good | {"secrets": []}, "WebhookSignatureError"),
         (_forged() | {"secrets": [""]}, "misused"),

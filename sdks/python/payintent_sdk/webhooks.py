@@ -52,7 +52,7 @@ def verify(
     )
     if not _SECONDS.fullmatch(sent):
         raise WebhookHeaderError("webhook-timestamp is not a number of seconds")
-    signed = b".".join([message_id.encode(), sent.encode(), body])
+    signed = b".".join([message_id.encode(errors="surrogatepass"), sent.encode(), body])
     if not _is_signed(signed, signatures, keys):
         raise WebhookSignatureError("no signature matches any of the secrets")
     if abs((time.time() if now_s is None else now_s) - int(sent)) > tolerance_s:
@@ -73,7 +73,7 @@ def _header(headers: Mapping[str, str], name: str) -> str:
 def _is_signed(signed: bytes, signatures: str, keys: Iterable[bytes]) -> bool:
     expected = [base64.b64encode(hmac.new(key, signed, hashlib.sha256).digest()) for key in keys]
     offered = [
-        signature.encode()
+        signature.encode(errors="surrogatepass")  # some frameworks decode any bytes
         for version, _, signature in (item.partition(",") for item in signatures.split(" "))
         if version == "v1"
     ]

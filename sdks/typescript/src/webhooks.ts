@@ -64,9 +64,14 @@ function toBytes(body: unknown): Uint8Array<ArrayBuffer> {
 }
 
 function readHeader(headers: WebhookHeaders, name: string): string {
-  const value = headers instanceof Headers ? headers.get(name) : plainHeader(headers, name);
+  const value = isHeaders(headers) ? headers.get(name) : plainHeader(headers, name);
   if (!value) throw new WebhookHeaderError(`${name} is missing`);
   return value;
+}
+
+/** Returns whether this is a `Headers` object, which may be of a library's own class. */
+function isHeaders(headers: WebhookHeaders): headers is Headers {
+  return typeof headers.get === "function";
 }
 
 function plainHeader(headers: Record<string, string | string[] | undefined>, name: string) {
