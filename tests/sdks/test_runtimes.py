@@ -10,6 +10,7 @@ from typing import Any
 import aiohttp
 import pytest
 
+from payintent_sandbox.chains.anvil_binary import npm
 from tests.sdks.python_sdk import HERE
 from tests.sdks.scripted_server import GOOD, scripted
 from tests.sdks.signed_webhooks import webhook, webhook_cases
@@ -84,6 +85,18 @@ def test_a_bundle_for_the_buyers_device_contains_the_stub(conditions: str, tmp_p
     text = build_bundle(conditions, tmp_path).read_text()
     assert _STUB in text
     assert "Idempotency-Key" not in text
+
+
+def test_the_stub_has_every_export_so_that_a_bundler_reports_its_error() -> None:
+    programs = ""
+    for module in ("payintent-sdk", "payintent-sdk/testing"):
+        script = f'console.log(Object.keys(await import("{module}")).join())'
+        names = run(npm()[0], "--eval", script, folder=install_sdk())
+        programs += f'export {{ {names} }} from "{module}";\n'
+    (install_sdk() / "every_export.mjs").write_text(programs)
+    options = ("--bundle", "--format=esm", "--conditions=browser", "--log-level=error")
+    esbuild = _binary("@esbuild/*", "esbuild")
+    assert _STUB in run(esbuild, "every_export.mjs", *options, folder=install_sdk())
 
 
 def test_only_the_testing_module_needs_node() -> None:

@@ -15,8 +15,9 @@ from tests.sdks.contract import list_object_schemas, list_operations, resolve
 from tests.sdks.python_sdk import HERE
 from tests.sdks.scripted_server import check_retries
 from tests.sdks.signed_webhooks import webhook, webhook_cases
-from tests.sdks.typescript_sdk import compile_programs, install_sdk, run, run_program
+from tests.sdks.typescript_sdk import TSC, compile_programs, install_sdk, run, run_program
 from tests.support.world import Api
+from tools.openapi.check import command
 from tools.openapi.pack_typescript import PROJECT
 
 __all__ = ["uses"]
@@ -55,6 +56,13 @@ def test_only_webhooks_signed_by_the_official_library_are_accepted() -> None:
 
 def test_the_types_match_the_contract() -> None:
     assert compile_programs() == ""
+
+
+def test_the_declarations_are_valid_with_the_libraries_of_es2020() -> None:
+    (install_sdk() / "old.ts").write_text('export * from "payintent-sdk";')
+    options = ("--noEmit", "--strict", "--target", "es2020", "--lib", "es2020,dom")
+    resolution = ("--module", "esnext", "--moduleResolution", "bundler")
+    run(*command(TSC, *options, *resolution, "old.ts"), folder=install_sdk())
 
 
 def test_every_object_and_every_query_of_the_contract_is_compared() -> None:

@@ -13,7 +13,7 @@ from tools.openapi.check import TYPESCRIPT_CLIENT, command
 from tools.openapi.pack_typescript import pack
 
 _TIMEOUT_S = 300  # enough for the compiler on a busy machine
-_TSC = "typescript/bin/tsc"
+TSC = "typescript/bin/tsc"
 
 
 @cache
@@ -35,7 +35,7 @@ def compile_programs() -> str:
     folder = install_sdk()
     shutil.copy(HERE / "tsconfig.json", folder)
     run(*command(TYPESCRIPT_CLIENT, str(DOCUMENT), "-o", "schema.d.ts"), folder=folder)
-    return run(*command(_TSC, "-p", "tsconfig.json"), folder=folder)
+    return run(*command(TSC, "-p", "tsconfig.json"), folder=folder)
 
 
 def run_program(name: str, *arguments: str, text: str | None = None, **environment: str) -> str:

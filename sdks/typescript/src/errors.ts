@@ -3,7 +3,7 @@
 import type { FraudDecision } from "./models.js";
 
 export class PayintentError extends Error {
-  constructor(message: string, options?: ErrorOptions) {
+  constructor(message: string, options?: { cause?: unknown }) {
     super(message, options);
     this.name = new.target.name;
   }
