@@ -16,7 +16,7 @@ from payintent_sdk.decoding import as_object
 from payintent_sdk.errors import ApiError, NoAnswerError
 from payintent_sdk.events import Event, EventDelivery, EventFeed
 from payintent_sdk.retries import read_answer
-from payintent_sdk.sending import build_request, no_answer, send
+from payintent_sdk.sending import build_request, create_no_answer_error, send
 
 from payintent_cli.keys import Access
 
@@ -79,7 +79,7 @@ class Feed:
         try:
             answer = send(http, request, _TIMEOUT_S + call.wait_s)
         except httpx.RequestError as error:
-            raise no_answer("no answer", error)  # noqa: B904 - its cause is set if it is safe
+            raise create_no_answer_error("no answer", error)  # noqa: B904 - its cause is set if it is safe
         feed: EventFeed = read_answer(call, answer.status_code, answer.headers, answer.content)
         bodies = list(events_of(answer.content.decode()))
         entries = [

@@ -16,7 +16,7 @@ from payintent_sdk.connections import AsyncConnections, Connections
 from payintent_sdk.events import EventFeed, FeedEvent
 from payintent_sdk.models import Page
 from payintent_sdk.retries import RetryPolicy, may_retry_answer, read_answer, retry_after_s
-from payintent_sdk.sending import build_request, no_answer, send, send_async
+from payintent_sdk.sending import build_request, create_no_answer_error, send, send_async
 from payintent_sdk.version import VERSION
 
 P = ParamSpec("P")
@@ -50,7 +50,7 @@ class _Tries:
     def wait_after_error(self, error: httpx.RequestError) -> float:
         wait = self._wait(None) if self._may_retry(error) else None
         if wait is None:
-            raise no_answer(f"no response to attempt {self._tried}", error)
+            raise create_no_answer_error(f"no response to attempt {self._tried}", error)
         return wait
 
     def read(self, answer: httpx.Response) -> Any:

@@ -30,7 +30,7 @@ _WITHOUT_HEADERS = (
 )
 
 
-def no_answer(message: str, error: httpx.RequestError) -> NoAnswerError:
+def create_no_answer_error(message: str, error: httpx.RequestError) -> NoAnswerError:
     """Return the error for a failed request. Its message does not contain headers."""
     is_safe = isinstance(error, _WITHOUT_HEADERS)
     reason = (str(error) if is_safe else "") or type(error).__name__

@@ -6,7 +6,7 @@ import { Cases, CatalogOfMerchant, ClockOfTests, Disputes, Events } from "./reso
 import { Onchain, PaymentLinks, Payments, Refunds, Statements, TestPayments } from "./resources.js";
 import type { RetryPolicy } from "./retries.js";
 import { AnswerMismatchError, RETRIES, checkRequestId, mayRetryAnswer, mayRetryError } from "./retries.js";
-import { noAnswer, readAnswer, retryAfterS, waitMs } from "./retries.js";
+import { createNoAnswerError, readAnswer, retryAfterS, waitMs } from "./retries.js";
 import { VERSION } from "./version.js";
 
 const TIMEOUT_MS = 10_000;
@@ -61,7 +61,7 @@ export class Client {
       const wait = mayRetry ? waitMs(this.#retries, attempt, getElapsedMs(), retryAfter) : null;
       if (wait === null) {
         if (answer) return readAnswer(call, answer, body);
-        throw noAnswer(attempt, error);
+        throw createNoAnswerError(attempt, error);
       }
       await pause(wait, call.signal);
     }

@@ -77,7 +77,7 @@ export function checkRequestId(requestId: string, answer: Response): void {
 }
 
 /** Returns the error for a failed request. Its message does not contain headers. */
-export function noAnswer(attempt: number, error: unknown): NoAnswerError {
+export function createNoAnswerError(attempt: number, error: unknown): NoAnswerError {
   const code = readCode(error);
   const name = String((error as { name?: unknown } | undefined)?.name);
   const isMismatch = error instanceof AnswerMismatchError;
