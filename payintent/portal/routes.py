@@ -25,8 +25,8 @@ def _post(path: str, handler: Handler) -> Route:
     return Route(path, handler, methods=["POST"])
 
 
-#: Served on the public port. All routes except the sign-in routes require a session. The browser shows
-#: the URL of a rejected form, so this URL can also be opened.
+#: Served on the public port. All routes except the sign-in routes require a session. The browser
+#: shows the URL of a rejected form, so this URL can also be opened.
 PORTAL_ROUTES: list[Route] = [
     _get("/merchant", sign_in.get_portal),
     _get("/merchant/static/{mark}/{name}", PORTAL_FILES.get),
