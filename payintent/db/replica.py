@@ -14,7 +14,11 @@ from typing import LiteralString
 
 from prometheus_client import Counter
 
-from payintent.core.errors import PermissionDeniedError, StorageUnavailableError
+from payintent.core.errors import (
+    LockTimeoutError,
+    PermissionDeniedError,
+    StorageUnavailableError,
+)
 from payintent.db.database import Database, Executor, Row, open_read_pool
 from payintent.db.sealing import PayerSealing
 from payintent.runtime.log import get_logger
@@ -75,7 +79,7 @@ class ReadDatabase(Executor):
         if (replica := await self._get_fresh_replica(self._replica)) is not None:
             try:
                 rows = await replica.fetch(query, *args)
-            except StorageUnavailableError as error:
+            except (StorageUnavailableError, LockTimeoutError) as error:
                 self._next_check_at = 0.0
                 self._stop_using(str(error))
             else:

@@ -8,8 +8,9 @@ import shutil
 import tempfile
 import time
 from collections.abc import AsyncGenerator, AsyncIterator, Generator, Iterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from uuid import uuid4
 
@@ -88,6 +89,7 @@ def settings(any_settings: Settings, database_url: str, proxy: DatabaseProxy, la
             "database_read_url": proxy.url + _PLAIN,
             "database_read_lag_max_s": lag_max_s,
             "database_statement_timeout_ms": 1000 * int(_LONG_S),  # too long to expire in a test
+            "database_lock_timeout_ms": 1000,
         }
     )
 
@@ -205,6 +207,35 @@ async def test_a_list_is_read_from_the_primary_if_the_standby_is_frozen(
     assert await list_payment_ids(api) == [payment]  # this read checks the standby again
     assert await asyncio.gather(*tasks) == [[payment]] * 3
     assert proxy.cancels == 0
+
+
+async def test_a_list_is_read_from_the_primary_if_its_table_is_locked_on_the_standby(
+    api: Api, pair: StandbyPair, database_url: str
+) -> None:
+    """For example, a migration has locked the table, and the replay is behind its commit."""
+    payment = await create(api)
+    await wait_until_used(api)
+    await wait_until_listed(api, payment)
+    replay = AsyncExitStack()
+    migrator = await asyncpg.connect(database_url)
+    async with migrator.transaction():
+        await migrator.execute("LOCK TABLE payment IN ACCESS EXCLUSIVE MODE")
+        await wait_until(partial(is_locked_on_standby, pair, database_url), "the lock is replayed")
+        await replay.enter_async_context(pause_replay(pair))
+    await migrator.close()
+    assert await list_payment_ids(api) == [payment]
+    await replay.aclose()
+
+
+async def is_locked_on_standby(pair: StandbyPair, database_url: str) -> bool:
+    name = database_url.rpartition("/")[2].removesuffix(_PLAIN)
+    connection = await asyncpg.connect(at_database(pair.standby.url(), name))
+    is_locked = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = 'payment'::regclass"
+        " AND mode = 'AccessExclusiveLock')"
+    )
+    await connection.close()
+    return is_locked
 
 
 async def test_pages_read_from_different_servers_have_no_gap(api: Api, pair: StandbyPair) -> None:
