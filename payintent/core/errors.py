@@ -101,7 +101,7 @@ class ChainUnavailableError(Exception):
 
 
 class LockTimeoutError(Exception):
-    """A row was locked for longer than the lock timeout."""
+    """A row was locked for longer than the lock timeout, or there was a deadlock."""
 
 
 class InvalidTextError(Exception):

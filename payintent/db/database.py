@@ -52,7 +52,7 @@ in_transaction: ContextVar[bool] = ContextVar("in_transaction", default=False)
 _IDLE_IN_TRANSACTION_MS = 10_000
 _DEADLINE_MARGIN_S = 1.0  # added to the server's statement timeout
 
-_FAILURES = (*INVALID_TEXT, *SCHEMA_MISMATCH, LOCK_TIMEOUT, INSUFFICIENT_PRIVILEGE, *UNAVAILABLE)
+_FAILURES = (*INVALID_TEXT, *SCHEMA_MISMATCH, *LOCK_TIMEOUT, INSUFFICIENT_PRIVILEGE, *UNAVAILABLE)
 
 
 class Executor(Protocol):

@@ -34,22 +34,24 @@ UNAVAILABLE: tuple[type[BaseException], ...] = (
     asyncpg.PostgresConnectionError,
     asyncpg.InterfaceError,
     asyncpg.InternalClientError,  # a socket closed between two messages
-    asyncpg.CannotConnectNowError,
-    asyncpg.AdminShutdownError,
-    asyncpg.CrashShutdownError,
-    asyncpg.TooManyConnectionsError,
-    asyncpg.QueryCanceledError,
+    asyncpg.OperatorInterventionError,  # a shutdown or a timeout
+    asyncpg.InsufficientResourcesError,  # out of disk space, memory or connections
+    asyncpg.PostgresSystemError,  # an I/O error
     asyncpg.IdleInTransactionSessionTimeoutError,
+    asyncpg.TransactionTimeoutError,
     asyncpg.ReadOnlySQLTransactionError,
     asyncpg.SerializationError,  # on a replica: the statement conflicts with recovery
-    asyncpg.DiskFullError,
     asyncpg.InternalServerError,
     OSError,  # includes TimeoutError
 )
 INTERNAL: type[BaseException] = asyncpg.InternalServerError
 DISK_FULL: type[BaseException] = asyncpg.DiskFullError
 READ_ONLY: type[BaseException] = asyncpg.ReadOnlySQLTransactionError
-LOCK_TIMEOUT: type[BaseException] = asyncpg.LockNotAvailableError
+#: The transaction waited too long for a lock, or was ended because of a deadlock.
+LOCK_TIMEOUT: tuple[type[BaseException], ...] = (
+    asyncpg.LockNotAvailableError,
+    asyncpg.DeadlockDetectedError,
+)
 INVALID_TEXT: tuple[type[BaseException], ...] = (
     asyncpg.InvalidTextRepresentationError,
     asyncpg.UntranslatableCharacterError,

@@ -31,6 +31,25 @@ async def test_a_row_that_stays_locked_for_too_long_causes_a_lock_timeout(world:
     await holder.close()
 
 
+async def test_a_deadlock_is_reported_as_a_lock_timeout(world: World) -> None:
+    """Migrations lock whole tables, in an order that transactions cannot know."""
+    first, second = await world.create(), await world.create()
+    has_locked = asyncio.Barrier(2)
+
+    async def lock_payments(*payment_ids: UUID) -> None:
+        async with world.database.transaction(lock_timeout_ms=60_000) as tx:
+            await payment_store.lock(tx, payment_ids[:1])
+            await has_locked.wait()
+            await payment_store.lock(tx, payment_ids[1:])
+
+    outcomes = await asyncio.gather(
+        lock_payments(first.id, second.id),
+        lock_payments(second.id, first.id),
+        return_exceptions=True,
+    )
+    assert [type(outcome) for outcome in outcomes if outcome] == [LockTimeoutError]
+
+
 @pytest.mark.parametrize(
     "changes",
     [
@@ -185,6 +204,17 @@ async def test_a_guarded_database_shares_the_id_generator_of_its_database(world:
     for view in (world.database, guarded):
         async with view.transaction() as tx:
             assert tx.id_generator is world.database.id_generator
+
+
+@pytest.mark.parametrize(
+    "code", ["25P04", "53000", "53100", "53200", "53300", "53400", "57P04", "57P05", "58030"]
+)
+async def test_a_server_without_resources_or_that_ends_the_session_is_unavailable(
+    world: World, code: str
+) -> None:
+    """For example, 53200 means out of memory, and 58030 that the disk returned an error."""
+    with pytest.raises(StorageUnavailableError):
+        await world.database.fetch(f"DO $$ BEGIN RAISE SQLSTATE '{code}'; END $$")
 
 
 async def test_an_internal_error_in_postgresql_makes_the_database_unavailable(world: World) -> None:

@@ -6,7 +6,7 @@ from pathlib import Path
 import asyncpg
 import pytest
 
-from payintent.core.errors import StorageUnavailableError
+from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db import migrations_runner
 from tests.support.ports import free_port
 
@@ -77,6 +77,41 @@ async def test_a_migration_and_its_record_are_committed_together(
     with pytest.raises(asyncpg.CheckViolationError):
         await migrations_runner.migrate(empty_url)
     assert await _get_tables(empty_url) == {"first", "schema_migration"}
+
+
+async def test_a_migration_that_is_ended_by_a_deadlock_can_be_repeated(
+    empty_url: str, folder: Path
+) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
+    await migrations_runner.migrate(empty_url)
+    (folder / "0003_both.sql").write_text(
+        "SET LOCAL deadlock_timeout = '10ms';"
+        "ALTER TABLE second ADD a int; ALTER TABLE first ADD a int"
+    )
+    writer = await asyncpg.connect(empty_url)
+    async with writer.transaction():
+        await writer.execute("SET LOCAL deadlock_timeout = '1min'; INSERT INTO first VALUES (1)")
+        migrating = asyncio.create_task(migrations_runner.migrate(empty_url))
+        async with asyncio.timeout(60):
+            while not await _is_locked(empty_url, "second"):
+                await asyncio.sleep(0.01)
+        await writer.execute("INSERT INTO second VALUES (1)")
+        with pytest.raises(LockTimeoutError, match="run it again"):
+            await migrating
+    await writer.close()
+    assert await migrations_runner.migrate(empty_url) == ["0003_both"]
+
+
+async def _is_locked(url: str, table: str) -> bool:
+    connection = await asyncpg.connect(url)
+    is_locked = await connection.fetchval(
+        "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = to_regclass($1)"
+        " AND mode = 'AccessExclusiveLock')",
+        table,
+    )
+    await connection.close()
+    return is_locked
 
 
 _CONCURRENT = """-- concurrently: while rows are written
