@@ -185,7 +185,9 @@ def make_connection_error(error: BaseException) -> ConnectionError:
     """
     reason = _describe_refusal(error)
     if reason is not None:
-        return RefusedConnectionError(f"the database refuses the connection: {reason}")
+        is_rejected = isinstance(error, asyncpg.PostgresError)  # by the server, not by us
+        outcome = "refuses the connection" if is_rejected else "cannot be reached"
+        return RefusedConnectionError(f"the database {outcome}: {reason}")
     return ConnectionError(f"the database cannot be reached: {_describe_outage(error)}")
 
 

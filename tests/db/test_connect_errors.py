@@ -117,9 +117,8 @@ async def test_a_server_without_tls_is_a_permanent_error_if_the_url_requires_tls
     settings: Settings,
 ) -> None:
     url = settings.database_url.replace("sslmode=disable", "sslmode=require")
-    assert (
-        await _get_permanent_error(settings, url)
-        == "it does not support TLS, which sslmode requires"
+    assert await _get_permanent_error(settings, url) == (
+        "the database cannot be reached: it does not support TLS, which sslmode requires"
     )
 
 

@@ -162,8 +162,9 @@ def _refuse_password(listener: socket.socket, tls: ssl.SSLContext) -> None:
 @pytest.mark.parametrize(
     ("ca", "message"),
     [
-        ("own", "password authentication failed"),  # so TLS was established
-        ("another's", "its certificate was rejected"),
+        # TLS was established.
+        ("own", "the database refuses the connection: password authentication failed"),
+        ("another's", "the database cannot be reached: its certificate was rejected"),
     ],
 )
 async def test_a_database_certificate_is_verified_with_the_authority_in_the_url(
