@@ -86,8 +86,9 @@ class RotateKeyring(ChangeOperation[KeyringRotation], frozen=True, kw_only=True)
         }
 
     async def apply(self, context: OperationContext, tx: Tx) -> KeyringRotation:
-        await encryption_keys.lock_all_keys(tx)
         encryption, writer = context.encryption, context.encryption.current_key_name
+        await encryption_keys.lock_all_keys(tx)
+        await encryption_keys.ensure_writing_key(tx, encryption)  # a rotation may have retired it
         secrets = await _reencrypt(
             encryption,
             tx,

@@ -19,7 +19,7 @@ from standardwebhooks import Webhook
 from payintent.accounting.ledger_operations import AdjustLedger
 from payintent.chains.operations import AddContract
 from payintent.core.access import Role
-from payintent.core.errors import LockTimeoutError, StorageUnavailableError
+from payintent.core.errors import StorageUnavailableError
 from payintent.db.database import Tx
 from payintent.gateway_accounts.operations import AddAccount, ChangeAccount
 from payintent.merchants import callback_secrets
@@ -57,7 +57,7 @@ class Ring:
     world: World
     stack: AsyncExitStack
 
-    async def open(self, *names: str, lock_timeout_ms: int = 60_000) -> Service:
+    async def open(self, *names: str) -> Service:
         """Start a process with these keys. It writes with the first key; `a` is the world's key."""
         ours = self.world.service.settings.keyring.get_secret_value().split(",")[0]
         keys = _KEYS | {"a": ours.partition(":")[2]}
@@ -66,7 +66,7 @@ class Ring:
         settings = self.world.service.settings.model_copy(
             update={
                 "keyring": SecretStr(ring),
-                "database_lock_timeout_ms": lock_timeout_ms,
+                "database_lock_timeout_ms": 60_000,
                 "database_statement_timeout_ms": 60_000,
                 "webhook_poll_s": 0.05,
             }
@@ -392,15 +392,16 @@ async def test_rotation_waits_for_an_uncommitted_secret(ring: Ring) -> None:
     assert new.merchant.name == "Slow"
 
 
-async def test_concurrent_rotations_are_not_allowed(ring: Ring) -> None:
-    service = await ring.open("b", "a")
-    second_service = await ring.open("c", "a", "b", lock_timeout_ms=200)
+async def test_a_rotation_waits_for_another_rotation_and_repeats_its_work(ring: Ring) -> None:
+    service, second_service = await ring.open("b", "a"), await ring.open("c", "a", "b")
     async with _paused_rotation(ring.world, service) as rotating:
-        with pytest.raises(LockTimeoutError):
-            await _rotate(second_service)
-    await rotating
-    # the key of the second process has not encrypted anything
-    assert await ring.list_required_keys() == {"b"}
+        second = asyncio.create_task(_rotate(second_service))
+        await _wait_for_blocked(ring.world, 2)
+    assert set((await rotating).retired) == {"test", "c"}  # the second has not encrypted yet
+    rotation = await second
+    assert (rotation.callback_secrets, rotation.provider_accounts) == (1, 2)
+    assert (await ring.list_key_names(), await ring.list_required_keys()) == ({"c"}, {"c"})
+    await _check_everything_decrypts(await ring.open("c"), ring.world)
 
 
 async def test_the_writing_key_is_registered_when_a_process_first_starts(ring: Ring) -> None:
