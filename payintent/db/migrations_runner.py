@@ -10,9 +10,10 @@ the last version before 1.0; an older database must be upgraded to that version 
 import asyncio
 import hashlib
 import re
-from collections.abc import AsyncGenerator, Mapping
+from collections.abc import AsyncGenerator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 
 from payintent.core.errors import LockTimeoutError, PermissionDeniedError
@@ -33,7 +34,11 @@ FOLDER = Path(__file__).parent / "migrations"
 _LOCK = 0x7061_7969_6E74  # "payint"; only one process migrates at a time
 _READ_TIMEOUT_S = 5.0
 _LOCK_RETRY_S = 0.1
-_SET_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '5s'"
+#: Requests queue behind a migration that waits for a table. Their own lock timeout is 2 s by
+#: default, so that they do not fail while a long transaction, such as a pg_dump, uses the table.
+#: After `deadlock_timeout`, usually 1 s, PostgreSQL ends an autovacuum that blocks the migration.
+_SET_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1500ms'"
+_ATTEMPTS_MAX, _ATTEMPT_PAUSE_S = 10, 2.0
 _CONCURRENTLY = "-- concurrently"
 _COMMENT = re.compile(r"--[^\n]*")
 _INDEX = re.compile(r"INDEX CONCURRENTLY IF NOT EXISTS (\w+)")
@@ -117,7 +122,10 @@ async def _open_connection(
     except INSUFFICIENT_PRIVILEGE as error:
         raise PermissionDeniedError(str(error).partition("\n")[0]) from error
     except LOCK_TIMEOUT as error:
-        raise LockTimeoutError("a migration waited too long for a lock; run it again") from error
+        raise LockTimeoutError(
+            "a migration cannot lock a table; wait for long transactions, such as a pg_dump, "
+            "to end, and run it again"
+        ) from error
     except UNAVAILABLE as error:
         raise make_storage_error(error) from error
 
@@ -132,7 +140,7 @@ async def _migrate(connection: Connection) -> list[str]:
         "name"
     ] == _FIRST_BEFORE_1_0:
         _require_last_before_1_0(applied_migrations)
-        await _upgrade(connection, migrations[0])
+        await _retry_locking(partial(_upgrade, connection, migrations[0]))
         names.append(migrations[0].name)
         applied_migrations = await _read_applied(connection)
     for migration in migrations:
@@ -209,11 +217,25 @@ async def _apply(
         await _build_indexes(connection, migration)
         await _record(connection, migration)
         return True
+    await _retry_locking(partial(_run, connection, migration))
+    return True
+
+
+async def _retry_locking(run: Callable[[], Awaitable[None]]) -> None:
+    """Call `run`, and repeat it if it cannot get a lock."""
+    for _ in range(_ATTEMPTS_MAX - 1):
+        try:
+            return await run()
+        except LOCK_TIMEOUT:
+            await asyncio.sleep(_ATTEMPT_PAUSE_S)
+    return await run()
+
+
+async def _run(connection: Connection, migration: Migration) -> None:
     async with transaction(connection):
         await connection.execute(_SET_LOCK_TIMEOUT)
         await connection.execute(migration.sql)
         await _record(connection, migration)
-    return True
 
 
 async def _build_indexes(connection: Connection, migration: Migration) -> None:

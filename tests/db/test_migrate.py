@@ -8,7 +8,9 @@ import pytest
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db import migrations_runner
+from payintent.runtime.settings import Settings
 from tests.support.ports import free_port
+from tests.support.timeouts import PATIENCE_S
 
 NAMES = [migration.name for migration in migrations_runner.list_migrations()]
 
@@ -79,39 +81,64 @@ async def test_a_migration_and_its_record_are_committed_together(
     assert await _get_tables(empty_url) == {"first", "schema_migration"}
 
 
-async def test_a_migration_that_is_ended_by_a_deadlock_can_be_repeated(
-    empty_url: str, folder: Path
-) -> None:
-    await migrations_runner.migrate(empty_url)
+async def test_a_migration_is_repeated_after_a_deadlock(empty_url: str, folder: Path) -> None:
     (folder / "0002_second.sql").write_text("CREATE TABLE second (id int)")
     await migrations_runner.migrate(empty_url)
     (folder / "0003_both.sql").write_text(
-        "SET LOCAL deadlock_timeout = '10ms';"
+        "SET LOCAL deadlock_timeout = '2s'; SET LOCAL lock_timeout = 0;"
         "ALTER TABLE second ADD a int; ALTER TABLE first ADD a int"
     )
     writer = await asyncpg.connect(empty_url)
     async with writer.transaction():
         await writer.execute("SET LOCAL deadlock_timeout = '1min'; INSERT INTO first VALUES (1)")
         migrating = asyncio.create_task(migrations_runner.migrate(empty_url))
-        async with asyncio.timeout(60):
-            while not await _is_locked(empty_url, "second"):
-                await asyncio.sleep(0.01)
+        await _wait_for_lock(empty_url, "second")
         await writer.execute("INSERT INTO second VALUES (1)")
-        with pytest.raises(LockTimeoutError, match="run it again"):
-            await migrating
     await writer.close()
-    assert await migrations_runner.migrate(empty_url) == ["0003_both"]
+    assert await migrating == ["0003_both"]
 
 
-async def _is_locked(url: str, table: str) -> bool:
+async def test_requests_do_not_fail_while_a_migration_waits_for_a_long_transaction(
+    empty_url: str, folder: Path
+) -> None:
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_column.sql").write_text("ALTER TABLE first ADD a int")
+    dump, request = await asyncpg.connect(empty_url), await asyncpg.connect(empty_url)
+    default_ms = Settings.model_fields["database_lock_timeout_ms"].default
+    await request.execute(f"SET lock_timeout = {default_ms}")
+    async with dump.transaction():
+        await dump.execute("SELECT FROM first")
+        migrating = asyncio.create_task(migrations_runner.migrate(empty_url))
+        await _wait_for_lock(empty_url, "first")
+        await request.execute("INSERT INTO first VALUES (1)")
+        assert not migrating.done()
+    assert await migrating == ["0002_column"]
+    await asyncio.gather(dump.close(), request.close())
+
+
+async def test_a_migration_that_never_gets_its_lock_reports_what_to_do(
+    empty_url: str, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(migrations_runner, "_ATTEMPTS_MAX", 2)
+    monkeypatch.setattr(migrations_runner, "_ATTEMPT_PAUSE_S", 0.0)
+    await migrations_runner.migrate(empty_url)
+    (folder / "0002_column.sql").write_text("ALTER TABLE first ADD a int")
+    dump = await asyncpg.connect(empty_url)
+    async with dump.transaction():
+        await dump.execute("SELECT FROM first")
+        with pytest.raises(LockTimeoutError, match=r"long transactions, .* run it again"):
+            await migrations_runner.migrate(empty_url)
+    await dump.close()
+
+
+async def _wait_for_lock(url: str, table: str) -> None:
+    """Wait until a migration holds the lock of a table, or waits for it."""
     connection = await asyncpg.connect(url)
-    is_locked = await connection.fetchval(
-        "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = to_regclass($1)"
-        " AND mode = 'AccessExclusiveLock')",
-        table,
-    )
+    query = "SELECT EXISTS (SELECT FROM pg_locks WHERE relation = to_regclass($1) AND mode = $2)"
+    async with asyncio.timeout(PATIENCE_S):
+        while not await connection.fetchval(query, table, "AccessExclusiveLock"):
+            await asyncio.sleep(0.01)
     await connection.close()
-    return is_locked
 
 
 _CONCURRENT = """-- concurrently: while rows are written
