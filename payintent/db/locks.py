@@ -5,8 +5,8 @@ Each advisory lock has its own connection. Closing the connection releases the l
 
 import asyncio
 from collections import Counter as Counts
-from collections.abc import AsyncGenerator, Awaitable, Callable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import AsyncGenerator, Awaitable, Callable, Generator, Sequence
+from contextlib import asynccontextmanager, contextmanager
 from functools import partial
 from time import monotonic
 from typing import Generic, TypeVar
@@ -16,6 +16,7 @@ from prometheus_client import Counter
 
 from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.db.driver import UNAVAILABLE, Connection, connect
+from payintent.db.hosts import make_storage_error
 from payintent.runtime.log import get_logger
 
 T = TypeVar("T")
@@ -89,17 +90,28 @@ async def hold_advisory_lock(
 ) -> AsyncGenerator[AdvisoryLock]:
     """Try to acquire the advisory lock `name`. The caller must check `is_held`.
 
-    `url` must not point to a pooler, because the lock belongs to the connection.
+    `url` must not point to a pooler, because the lock belongs to the connection. Raises
+    `StorageUnavailableError` if the server does not respond.
     """
-    connection = await connect(url, f"payintent-lock-{name}", confirmation_timeout_s)
     number = crc32(name.encode())
+    with _translate_errors():
+        connection = await connect(url, f"payintent-lock-{name}", confirmation_timeout_s)
     try:
-        is_acquired = await connection.fetchval(
-            "SELECT pg_try_advisory_lock($1::int, $2::int)", _LOCK_CLASS, _to_int4(number)
-        )
+        with _translate_errors():
+            is_acquired = await connection.fetchval(
+                "SELECT pg_try_advisory_lock($1::int, $2::int)", _LOCK_CLASS, _to_int4(number)
+            )
         yield AdvisoryLock(connection, number, verified_for_s, is_acquired=bool(is_acquired))
     finally:
         await connection.close()
+
+
+@contextmanager
+def _translate_errors() -> Generator[None]:
+    try:
+        yield
+    except UNAVAILABLE as error:
+        raise make_storage_error(error) from error
 
 
 def _to_int4(number: int) -> int:

@@ -83,7 +83,7 @@ async def run_watch_loop(context: WatchContext, slug: str, stop: asyncio.Event) 
         try:
             async with hold_advisory_lock(url, f"watch:{slug}") as lock:
                 await _watch_while_locked(context, slug, stop, lock)
-        except (StorageUnavailableError, LockTimeoutError, LockLostError, OSError) as error:
+        except (StorageUnavailableError, LockTimeoutError, LockLostError) as error:
             _log.warning("watch_deferred", chain=slug, why=type(error).__name__)
         await wait_for_event(stop, _LOCK_RETRY_S)
 

@@ -4,6 +4,7 @@ import asyncio
 from collections.abc import AsyncIterator
 from inspect import signature
 from pathlib import PurePath
+from typing import Any
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -11,8 +12,9 @@ import pytest
 from asyncpg import connect_utils
 
 from payintent.core.errors import StorageUnavailableError
+from payintent.db import locks
 from payintent.db.database import Database
-from payintent.db.driver import connect, connect_as
+from payintent.db.driver import Connection, connect, connect_as
 from payintent.db.hosts import NOT_READABLE, format_hosts, get_database_hosts
 from payintent.db.locks import LockLostError, hold_advisory_lock
 from payintent.db.pool import ConnectionPool
@@ -254,6 +256,30 @@ async def test_a_lock_counts_as_lost_if_its_server_does_not_respond(
             await lock.verify()
         assert not lock.is_held
     assert proxy.cancels == 0
+
+
+async def test_a_lock_at_a_server_that_ends_the_connection_is_unavailable(
+    database_url: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """For example, the server shuts down after it has accepted the connection."""
+
+    async def connect_and_terminate(url: str, *arguments: Any) -> Connection:
+        connection = await connect(url, *arguments)
+        killer = await asyncpg.connect(url)
+        pid = await connection.fetchval("SELECT pg_backend_pid()")
+        await killer.execute("SELECT pg_terminate_backend($1)", pid)
+        await killer.close()
+        return connection
+
+    monkeypatch.setattr(locks, "connect", connect_and_terminate)
+    with pytest.raises(StorageUnavailableError):
+        async with hold_advisory_lock(database_url, "watch:bsc"):
+            pass
+    monkeypatch.undo()
+    url = f"postgresql://payintent@127.0.0.1:{free_port()}/payintent"
+    with pytest.raises(StorageUnavailableError, match="connection refused"):
+        async with hold_advisory_lock(url, "watch:bsc"):
+            pass
 
 
 async def test_a_lock_that_was_not_acquired_cannot_be_verified(database_url: str) -> None:
