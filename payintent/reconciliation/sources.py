@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 from stat import S_ISREG
 from typing import Protocol
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import quote, unquote, unquote_plus, urlsplit
 from xml.etree import ElementTree as ET
 
 import aiohttp
@@ -204,7 +204,8 @@ class S3Source:
         )
 
     async def walk_files(self) -> AsyncGenerator[list[SourceFile]]:
-        query = {"list-type": "2", "prefix": self._prefix}
+        # Keys may contain characters that are not allowed in XML.
+        query = {"list-type": "2", "encoding-type": "url", "prefix": self._prefix}
         while True:
             page = _parse_page(await self._get_page(query))
             candidates = (self._to_source_file(key, etag) for key, etag in page.etags.items())
@@ -294,8 +295,9 @@ def _parse_page(body: bytes) -> _Page:
     if root.tag.rpartition("}")[2] != "ListBucketResult":
         raise SourceUnavailableError("the response is not a bucket listing")
     namespace = root.tag.removesuffix("ListBucketResult")
-    etags = {
-        item.findtext(f"{namespace}Key") or "": item.findtext(f"{namespace}ETag") or ""
-        for item in root.findall(f"{namespace}Contents")
-    }
+    is_encoded = root.findtext(f"{namespace}EncodingType") == "url"  # some stores cannot encode
+    etags = dict[str, str]()
+    for item in root.findall(f"{namespace}Contents"):
+        key = item.findtext(f"{namespace}Key") or ""
+        etags[unquote_plus(key) if is_encoded else key] = item.findtext(f"{namespace}ETag") or ""
     return _Page(etags=etags, next_token=root.findtext(f"{namespace}NextContinuationToken"))

@@ -203,6 +203,17 @@ async def test_all_pages_of_files_under_a_prefix_are_read(store: Store) -> None:
     await source.close()
 
 
+async def test_a_key_that_xml_cannot_contain_does_not_hide_other_files(store: Store) -> None:
+    for name in ("a+b c%20.csv", "odd\x01name.csv"):
+        await store.put(f"1/{name}", LINE)
+    source = store.source()
+    files = [file async for page in source.walk_files() for file in page]
+    assert [file.name for file in files] == ["a+b c%20.csv"]
+    async with source.open(files[0]) as path:
+        assert LINE in path.read_text()
+    await source.close()
+
+
 async def test_a_file_overwritten_since_it_was_listed_is_read_at_the_next_listing(
     store: Store,
 ) -> None:
