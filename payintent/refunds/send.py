@@ -117,7 +117,7 @@ class RefundSender:
         )
 
     async def _send(self, due_refund: DueRefund) -> RefundReport | OutcomeUnknown | None:
-        if not await refund_store.mark_sending(self.database, due_refund.refund.id):
+        if not await refund_store.mark_sending(self.database, due_refund.refund):
             await self._decline_disputed_refund(due_refund)
             return None
         result = await self._call(

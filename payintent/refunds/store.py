@@ -290,23 +290,25 @@ async def claim_due(
     ]
 
 
-async def mark_sending(database: Executor, refund_id: UUID) -> bool:
+async def mark_sending(database: Executor, refund: Refund) -> bool:
     """Mark a queued refund as sent; return whether it was marked.
 
-    It is not marked if it is no longer queued, or if it is unsent and a dispute holds its money.
+    It is not marked if it is no longer queued, if the buyer has changed its destination since
+    `refund` was read, or if it is unsent and a dispute holds its money.
     """
     row = await database.row(
         f"""
         UPDATE refund r
         SET step = 'sent', sent_at = clock()
-        WHERE r.id = $1 AND r.step = 'queued' AND (
+        WHERE r.id = $1 AND r.step = 'queued' AND r.destination IS NOT DISTINCT FROM $2 AND (
             r.sent_at IS NOT NULL OR NOT EXISTS (
                 SELECT FROM capture c WHERE c.id = r.capture_id AND {DISPUTED}
             )
         )
         RETURNING r.id
         """,
-        refund_id,
+        refund.id,
+        refund.destination,
     )
     return row is not None
 

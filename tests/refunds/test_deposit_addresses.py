@@ -13,8 +13,10 @@ from payintent.checkout.languages import load_language
 from payintent.core import ids
 from payintent.core.errors import BadRequestError, ConflictError, UnprocessableError
 from payintent.evm.abi import to_checksum_address
+from payintent.gateways.port import GatewayRefundRequest, GatewayRefundState, RefundReport
 from payintent.mail.smtp_client import SmtpClient
 from payintent.merchants.operations import SetMerchantProfile
+from payintent.onchain.deposit_gateway import DepositGateway
 from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
@@ -23,6 +25,7 @@ from payintent.refunds.operations import RefundPayment, ShowAddressLink, ShowRef
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.worker import open_mail_sender
+from tests.refunds.refund_setup import claim_due_refunds, process_due_refunds
 from tests.support.contracts import PAYER, bill, contract_service, offer_deposits, record_deposit
 from tests.support.fakes import FakeGateway
 from tests.support.operation_examples import (
@@ -208,3 +211,25 @@ async def test_a_corrected_address_needs_a_new_approval(deposits: Deposits) -> N
     corrected_refund = await deposits.enter(refund, OTHER)
     assert (corrected_refund.step, corrected_refund.approved_by) == ("approval", None)
     assert corrected_refund.destination == OTHER.lower()
+
+
+async def test_a_refund_that_was_claimed_before_its_address_was_corrected_goes_to_the_new_address(
+    deposits: Deposits, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    destinations: list[str | None] = []
+
+    async def refund(_: object, __: object, request: GatewayRefundRequest) -> RefundReport:
+        destinations.append(request.destination)
+        return RefundReport(state=GatewayRefundState.PENDING)
+
+    monkeypatch.setattr(DepositGateway, "refund", refund)
+    world = deposits.world
+    await world.rows("UPDATE chain SET refund_approval_above = 100")
+    refund_to_correct = await deposits.enter(await deposits.refund(await deposits.paid()))
+    [claimed_refund] = await claim_due_refunds(world)
+    corrected_refund = await deposits.enter(refund_to_correct, OTHER)
+    assert corrected_refund.step == "queued"
+    await world.service.refund_sender.process(claimed_refund)
+    assert destinations == []
+    await process_due_refunds(world)
+    assert destinations == [OTHER.lower()]
