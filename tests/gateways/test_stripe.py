@@ -46,6 +46,7 @@ from tests.gateways.scripted_stripe import (
 
 OPTIONS = {"api_key", "headers", "idempotency_key", "stripe_version"}
 OPEN = SessionReport(state=GatewaySessionState.OPEN)
+CLOSED = SessionReport(state=GatewaySessionState.CLOSED)
 
 
 @pytest.fixture
@@ -143,6 +144,20 @@ async def test_an_idempotency_error_counts_as_a_response_of_stripe(
     outcome = await gateway.inquire(stripe.account, ref(order(), None))
     assert isinstance(outcome, OutcomeUnknown)
     assert outcome.has_responded
+
+
+async def test_a_server_error_that_stripe_repeats_for_a_day_is_not_an_outage(
+    gateway: StripeGateway, stripe: FakeStripe
+) -> None:
+    for status in (500, 503):
+        stripe.respond_error(status, type="api_error")
+        outcome = await gateway.close_session(stripe.account, ref(order(), None))
+        assert isinstance(outcome, OutcomeUnknown)
+        assert outcome.has_responded
+    stripe.respond(b"<html>", 503)  # from a proxy in front of Stripe
+    outcome = await gateway.close_session(stripe.account, ref(order(), None))
+    assert isinstance(outcome, OutcomeUnknown)
+    assert not outcome.has_responded
 
 
 async def test_a_missing_permission_is_not_mistaken_for_throttling(
@@ -397,11 +412,10 @@ async def test_an_unanswered_creation_is_repeated_before_it_is_closed(
 async def test_a_creation_is_not_repeated_if_its_idempotency_key_may_have_expired(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
+    """Nobody can pay this intent, because the client secret never left the service."""
     expired = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S + 1))
-    assert isinstance(await gateway.inquire(stripe.account, ref(expired, None)), OutcomeUnknown)
-    assert isinstance(
-        await gateway.close_session(stripe.account, ref(expired, None)), OutcomeUnknown
-    )
+    assert await gateway.inquire(stripe.account, ref(expired, None)) == CLOSED
+    assert await gateway.close_session(stripe.account, ref(expired, None)) == CLOSED
     assert stripe.requests == []
     assert REPLAY_WINDOW_S < 24 * 3600
     recent = order(opened_at=NOW - timedelta(seconds=REPLAY_WINDOW_S - 1))

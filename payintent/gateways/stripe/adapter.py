@@ -88,7 +88,7 @@ CREDENTIAL_PREFIXES = {
 }
 
 _OK = 200
-_FORBIDDEN, _NOT_FOUND, _CONFLICT = 403, 404, 409
+_FORBIDDEN, _NOT_FOUND, _CONFLICT, _SERVER_ERROR = 403, 404, 409, 500
 _UNAUTHORISED_STATUSES = frozenset({401, 403})
 #: After these statuses, the request may have taken effect, or may still take effect.
 _UNSETTLED_STATUSES = frozenset({408, 409, 425, 429})
@@ -229,12 +229,11 @@ class StripeGateway:
         """Repeat a creation request whose response was lost, and return the intent's id.
 
         If Stripe did not receive the first request, the second request creates the intent. This
-        intent cannot be paid, because no buyer has its client secret.
+        intent cannot be paid, because no buyer has its client secret. For the same reason, the
+        session is closed when its request can no longer be repeated.
         """
         if self._now() - session.opened_at.timestamp() > REPLAY_WINDOW_S:
-            return OutcomeUnknown(
-                detail="the session is too old to repeat its request", is_skipped=True
-            )
+            return SessionReport(state=GatewaySessionState.CLOSED)
         response = await self._post(
             account, "/payment_intents", session_form(session), session_reference(session)
         )
@@ -246,8 +245,10 @@ class StripeGateway:
         if response.status in _INVALID_REQUEST_STATUSES and _rejection(response):
             return SessionReport(state=GatewaySessionState.ABSENT)
         error = _parse_error(response)
-        if error is not None and error.type == _KEY_REUSE_ERROR_TYPE:
-            return inconclusive_response("the idempotency key was used with different parameters")
+        is_server_error = response.status >= _SERVER_ERROR
+        if error is not None and (is_server_error or error.type == _KEY_REUSE_ERROR_TYPE):
+            # Not an outage. For a day, Stripe repeats its first response, also a server error.
+            return inconclusive_response(_error_detail(response))
         return _unusable(response)
 
     async def _refund(self, account: GatewayAccount, request: GatewayRefundRequest) -> RefundResult:
