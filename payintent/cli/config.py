@@ -85,7 +85,10 @@ def _apply(
             why,
         )
         for step in proposed_steps:
-            print(f"needs approval by a second operator: {step.approval_id} ({step.subject})")
+            print(
+                f"needs approval by a second operator: {step.approval_id} ({step.subject})",
+                file=sys.stderr if as_json else sys.stdout,
+            )
         if proposed_steps:
             raise typer.Exit(EXIT_PROPOSED)
     if instructions:

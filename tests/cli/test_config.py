@@ -84,6 +84,8 @@ def test_an_operator_applies_a_file_with_a_token_and_an_approval(run: Run, file:
     )
     applied = run("config", "apply", file, "--why", "ticket 7", **ada)
     assert applied.status == 3, applied.err
+    again = run("config", "apply", file, "--json", "--why", "ticket 7", **ada)
+    assert (again.status, len(json.loads(again.out))) == (3, 1)
     head, *rest = applied.out.splitlines()
     assert head == "~ tokens ethereum USDT: decimals 6 → 7 [needs approval]"
     approval_id = rest[-1].split()[-4]
