@@ -228,7 +228,8 @@ def print_table(rows: Sequence[object], columns: Iterable[str], *, as_json: bool
 
     names = list(columns)
     cells = [[_format_cell(row.get(name)) for name in names] for row in records]
-    console = Console(width=None if sys.stdout.isatty() else _PIPE_COLUMNS)
+    width = None if sys.stdout.isatty() else _PIPE_COLUMNS
+    console = Console(width=width, markup=False, emoji=False)
     console.print(_build_table([_format_title(name) for name in names], cells, console.width))
 
 
@@ -296,7 +297,7 @@ def _format_cell(value: object) -> str:
         return "yes" if value else "no"
     if isinstance(value, str) and _TIME.fullmatch(value):
         return f"{value[:10]} {value[11:19]}Z"
-    return "" if value is None else str(value)
+    return "" if value is None else to_one_line(str(value))
 
 
 def _format_title(name: str) -> str:
@@ -311,7 +312,7 @@ def confirm(action: str, changes: Sequence[str]) -> None:
     """Show the changes and ask for confirmation; exit with status 1 if the user declines."""
     print(f"payintent: {action}", file=sys.stderr)
     for line in changes:
-        print(f"  {line}", file=sys.stderr)
+        print(f"  {to_one_line(line)}", file=sys.stderr)
     print("Continue? [y/N] ", end="", file=sys.stderr, flush=True)
     if sys.stdin.readline().strip().lower() not in {"y", "yes"}:
         fail("nothing was changed")

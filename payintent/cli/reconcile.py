@@ -19,6 +19,7 @@ from payintent.cli.common import (
     print_record,
     print_table,
     run_as_operator,
+    to_one_line,
 )
 from payintent.reconciliation.compare import ReconciliationInput, ReconciliationResult
 from payintent.reconciliation.file import InvalidProviderFileError, open_provider_file
@@ -135,7 +136,7 @@ def _print_result(
         return
     print_table(result.tallies, _COLUMNS, as_json=False)
     for difference in result.differences:
-        print(difference)
+        print(to_one_line(difference))
     if (hidden_count := result.difference_count - len(result.differences)) > 0:
         print(f"and {hidden_count} more")
     if result.payouts.lines:
@@ -147,7 +148,7 @@ def _print_result(
 def _print_payouts(result: ReconciliationResult, verb: str) -> None:
     payouts = result.payouts
     for payout in result.new_payouts:
-        print(f"{payout}, {verb}")
+        print(to_one_line(f"{payout}, {verb}"))
     if (hidden_count := payouts.new - len(result.new_payouts)) > 0:
         print(f"and {hidden_count} more")
     print(
