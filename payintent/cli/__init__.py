@@ -33,4 +33,11 @@ def main() -> None:
         sys.exit(print_usage_error(error))
     except ABORT:
         sys.exit(1)
+    try:
+        print(end="", flush=True)
+    except OSError as error:  # the reader of a pipe has ended, or the disk is full
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # flushed again at exit
+        if not isinstance(error, BrokenPipeError):
+            print(f"payintent: the output is incomplete: {error.strerror}", file=sys.stderr)
+        status = 1
     sys.exit(status if isinstance(status, int) else 0)

@@ -3,7 +3,10 @@
 import asyncio
 import base64
 import json
+import os
 import re
+import subprocess
+import sys
 from collections.abc import Iterator
 from datetime import UTC, datetime
 from typing import Any
@@ -13,6 +16,7 @@ import pytest
 from typer import Exit
 
 from payintent.accounting.statements_operations import ExportStatement, StatementText
+from payintent.cli.common import print_record, print_table
 from payintent.cli.results import print_result
 from payintent.core.countries import COUNTRIES
 from payintent.payment_history.operations import ShowTimeline
@@ -286,3 +290,44 @@ def test_the_countries_of_a_quote_are_abbreviated_in_text_output(
     print_result(operation, [row], as_json=True)
     [printed] = json.loads(capsys.readouterr().out)
     assert printed["countries"] == list(COUNTRIES)
+
+
+@pytest.mark.parametrize("text", ["a [bold]b[/bold] c", "[/x]", "[link=http://x]y", ":key: \\[x]"])
+def test_brackets_and_colons_are_printed_unchanged(
+    capsys: pytest.CaptureFixture[str], text: str
+) -> None:
+    print_table([{"payer_uid": text}], ["payer_uid"], as_json=False)
+    lines = capsys.readouterr().out.splitlines()
+    assert [line.rstrip() for line in lines] == ["payer uid", text]
+
+
+def test_values_cannot_control_the_terminal_or_add_lines(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    row = {"payer_uid": "x\x1b[2J\x9b1m\nstatus  PAID", "list": ["\u202eab"], "map": {"a": "b\rc"}}
+    print_record(row, as_json=False)
+    print_table([row], list(row), as_json=False)
+    output = capsys.readouterr().out
+    assert output.replace("\n", "").isprintable()
+    assert len(output.splitlines()) == 5
+
+
+@pytest.mark.parametrize(
+    ("device", "message"),
+    [("", ""), ("/dev/full", "payintent: the output is incomplete: No space left on device\n")],
+)
+def test_output_that_cannot_be_written_ends_the_command_without_a_traceback(
+    device: str, message: str
+) -> None:
+    if device:
+        output = os.open(device, os.O_WRONLY)
+    else:
+        reader, output = os.pipe()
+        os.close(reader)
+    command = [sys.executable, "-m", "payintent", "--version"]
+    env = {name: value for name, value in os.environ.items() if name != "PYTHONUNBUFFERED"}
+    result = subprocess.run(
+        command, stdout=output, stderr=subprocess.PIPE, env=env, text=True, check=False
+    )
+    os.close(output)
+    assert (result.returncode, result.stderr) == (1, message)
