@@ -156,16 +156,19 @@ async def claim_due(
     """Claim up to 500 due deliveries; `limits` are `(merchant_id, limit)` pairs.
 
     Deliveries are returned without secrets. If this process dies or a sealed body cannot be
-    decrypted, the delivery becomes due again when the lease expires. The limit of 500 is a literal,
-    because the planner would scan the whole backlog if it were a parameter.
+    decrypted, the delivery becomes due again when the lease expires. If the merchant's callback URL
+    has been removed, the delivery is skipped. The limit of 500 is a literal, because the planner
+    would scan the whole backlog if it were a parameter.
     """
     rows = await database.fetch(
         """
         WITH claimed AS (
             UPDATE delivery d
-            SET next_at = clock() + $3 * interval '1 second',
+            SET state = CASE WHEN m.callback_url IS NULL THEN 'skipped' ELSE 'pending' END,
+                next_at = clock() + $3 * interval '1 second',
                 lease_until = clock() + $3 * interval '1 second'
-            WHERE d.event_id IN (
+            FROM merchant m
+            WHERE m.id = d.merchant_id AND d.event_id IN (
                 SELECT due.event_id
                 FROM unnest($1::bigint[], $2::int[]) AS w (merchant_id, limit_count)
                 CROSS JOIN LATERAL (
@@ -178,13 +181,13 @@ async def claim_due(
                 ) due
                 LIMIT 500
             )
-            RETURNING d.event_id, d.merchant_id, d.attempts
+            RETURNING d.event_id, d.merchant_id, d.attempts, m.callback_url AS url,
+                m.callback_by_member AS is_public_only
         )
-        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts,
-            coalesce(m.callback_url, '') AS url, m.callback_by_member AS is_public_only, e.body
+        SELECT t.event_id, e.payment_id, t.merchant_id, t.attempts, t.url, t.is_public_only, e.body
         FROM claimed t
         JOIN event e ON e.id = t.event_id
-        JOIN merchant m ON m.id = t.merchant_id
+        WHERE t.url IS NOT NULL
         ORDER BY e.id
         LIMIT 500
         """,

@@ -556,6 +556,25 @@ async def test_an_event_without_a_callback_url_is_skipped_until_it_is_replayed(
         assert shop.ids == [str(missed.first_event_id)]
 
 
+async def test_pending_events_are_skipped_after_the_callback_url_has_been_removed(
+    world: World, shop: Shop
+) -> None:
+    shop.answer = fail
+    clock = Time()
+    await create_events(world, 3)
+    async with run_dispatcher(world, clock):
+        await attempts(world, 3)
+        await world.perform(SetCallbackUrl(merchant_id=world.merchant_id))
+        await world.move_clock(DAY_S)
+        clock.moved_s = DAY_S
+        await wait_for_states(world, skipped=3)
+        await attempts(world, 3)  # no attempt without a URL
+        shop.answer = accept
+        await world.perform(SetCallbackUrl(merchant_id=world.merchant_id, callback_url=shop.url))
+        await world.perform(ResendMissedEvents(merchant_id=world.merchant_id))
+        await wait_for_states(world, delivered=3)
+
+
 async def test_both_secrets_verify_events_during_a_rotation(world: World, shop: Shop) -> None:
     old = world.callback_secret
     rotated = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=3600)
