@@ -2,6 +2,7 @@
 
 import hmac
 from collections.abc import Awaitable, Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import wraps
 from typing import Any, TypeVar
@@ -17,6 +18,7 @@ from payintent.core.errors import (
     BadRequestError,
     ErrorCode,
     InvalidTextError,
+    LockTimeoutError,
     RefusedError,
     StorageUnavailableError,
 )
@@ -70,8 +72,10 @@ class OperatorVisit(SignedInVisit[ConsoleContext, OperatorSession]):
         """Submit an operation, and update the queue counts that the result page displays."""
         actor = replace(self.actor, reason=reason)
         result = await submit(self.context.operation_context, operation, actor)
-        counts = await self.context.queue_counts.get(is_changed=True)
-        self.request.scope["payintent.queue_counts"] = counts
+        # The change has been made, and its result may contain a secret that is shown only once.
+        with suppress(StorageUnavailableError, LockTimeoutError):
+            counts = await self.context.queue_counts.get(is_changed=True)
+            self.request.scope["payintent.queue_counts"] = counts
         return result
 
     def make_export_target(self) -> ExportTarget:

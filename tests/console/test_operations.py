@@ -9,12 +9,20 @@ from urllib.parse import quote
 import pytest
 
 from payintent.console.operation_forms import build_form
+from payintent.console.queue_counts import QueueCounts
 from payintent.core.access import Role
+from payintent.core.errors import StorageUnavailableError
 from payintent.operations import OPERATIONS
 from payintent.operators.operation import ChangeOperation, ReadOperation
 from payintent.service import Service
 from tests.console.operator_browser import Visitor, sign_in_as, words
-from tests.support.operation_examples import EXAMPLES, SECRET, TWO_OVER_HTTP, Stage
+from tests.support.operation_examples import (
+    EXAMPLES,
+    SECRET,
+    TWO_OVER_HTTP,
+    Stage,
+    add_refunds_for_approval,
+)
 from tests.support.world import Answer, Api
 
 pytestmark = pytest.mark.full
@@ -257,6 +265,37 @@ async def test_a_list_is_paginated(operator: Api) -> None:
     assert [len(page) for page in pages] == [2, 1]
     assert not pages[0] & pages[1]
     assert b'rel="next"' not in second.body
+
+
+@pytest.mark.parametrize("order", ["oldest", "newest"])
+async def test_every_page_of_a_sorted_list_links_to_the_next_page(
+    operator: Api, order: str
+) -> None:
+    visitor = await sign_in_as(operator)
+    await add_refunds_for_approval(operator.world)
+    path: str | None = f"/operations/refund/list?limit=1&order={order}"
+    refunds: list[str] = []
+    while path is not None and len(refunds) < 10:
+        page = await visitor.get(path)
+        refunds += re.findall(r">(ref_\w+)<", page.body.decode())
+        next_link = re.search(r'href="([^"]+)" rel="next"', page.body.decode())
+        path = next_link and html.unescape(next_link[1])
+    assert len(refunds) > 1
+    assert refunds == sorted(set(refunds), reverse=order == "newest")
+
+
+async def test_a_new_secret_is_shown_even_if_the_queues_cannot_be_counted(
+    operator: Api, ada: Visitor, stage: Stage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def count(_: object, *, is_changed: bool = False) -> dict[str, int]:
+        if is_changed:
+            raise StorageUnavailableError
+        return {}
+
+    monkeypatch.setattr(QueueCounts, "get", count)
+    answer = await run_on_page(ada, "operator.replace", {})
+    assert (answer.status, "shown only once" in words(answer)) == (200, True)
+    assert re.search(r"op_\w+", words(answer)) is not None
 
 
 async def test_a_new_secret_is_shown_once_and_never_logged(
