@@ -86,10 +86,10 @@ def change_query(visit: OperatorVisit, **changes: object) -> str:
 
 
 def make_next_link(
-    visit: OperatorVisit, order: str, ids: Sequence[object]
+    visit: OperatorVisit, order: str, ids: Sequence[object], limit: int = PAGE_ROWS
 ) -> dict[str, str] | None:
-    """Return the link to the page after these rows; None if there are fewer than `PAGE_ROWS`."""
-    if len(ids) < PAGE_ROWS:
+    """Return the link to the page after these rows; None if there are fewer than `limit`."""
+    if len(ids) < limit:
         return None
     if order == "oldest":
         return {"href": change_query(visit, after=ids[-1]), "label": "Newer"}

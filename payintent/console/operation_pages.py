@@ -4,13 +4,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from itertools import groupby
 from typing import Any
-from urllib.parse import urlencode
 
 from starlette.responses import Response
 
 from payintent.approvals.operations import make_proposal_view
 from payintent.console import operation_forms
 from payintent.console.access import OperatorVisit
+from payintent.console.lists import make_next_link
 from payintent.console.rendering import has_secret, to_plain
 from payintent.core.errors import BadRequestError, ErrorCode, RefusedError
 from payintent.http.errors import get_http_status
@@ -47,9 +47,9 @@ async def get_operation(visit: OperatorVisit) -> Response:
     except RefusedError as refusal:
         return _render_form(visit, operation_type, query, refusal=refusal)
     plain = to_plain(result)
-    older_url = _get_older_url(visit, operation, plain)
+    next_link = _make_next_link(visit, operation, plain)
     return _render_form(
-        visit, operation_type, query, result=plain, has_result=True, older_url=older_url
+        visit, operation_type, query, result=plain, has_result=True, next_link=next_link
     )
 
 
@@ -154,7 +154,7 @@ def _render_form(
         "related_operations": related_operations,
         "has_result": False,
         "result": None,
-        "older_url": None,
+        "next_link": None,
         "preview": None,
     }
     status = 200 if refusal is None else get_http_status(refusal)
@@ -170,14 +170,13 @@ def _format_error(field: str | None, refusal: RefusedError) -> str:
     return f"{field.replace('_', ' ')}: {refusal.message}"
 
 
-def _get_older_url(visit: OperatorVisit, operation: Any, result: Any) -> str | None:
-    """Return the URL of the next page if the operation is a list with more rows."""
-    if "before" not in operation.__struct_fields__ or len(result) < operation.limit:
+def _make_next_link(visit: OperatorVisit, operation: Any, rows: Any) -> dict[str, str] | None:
+    """Return the link to the next page if the operation is a list with more rows."""
+    if "before" not in operation.__struct_fields__:
         return None
-    last = result[-1]
-    before = last.get("id") or last["event_id"]
-    query: dict[str, str] = {**visit.request.query_params, "before": before}
-    return f"{visit.request.url.path}?{urlencode(query)}"
+    row_ids = [row.get("id") or row["event_id"] for row in rows]
+    order = getattr(operation, "order", "newest")
+    return make_next_link(visit, order, row_ids, operation.limit)
 
 
 def make_page_actions(links: Iterable[tuple[str, str | None]]) -> list[dict[str, str]]:
