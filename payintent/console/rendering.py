@@ -19,6 +19,7 @@ from payintent.console.queue_counts import QUEUE_UNITS, format_queue_count
 from payintent.console.sessions import OperatorSession
 from payintent.core import ids
 from payintent.core.money import format_rate, group_thousands
+from payintent.core.texts import format_count
 from payintent.http.middleware import ScriptSources, content_security_policy
 from payintent.http.pages.static_files import (
     InlineBlock,
@@ -325,6 +326,7 @@ cast("dict[str, Any]", _templates.filters).update(
     breakable=add_break_opportunities,
     clock=shorten_timestamp,
     columns=select_table_columns,
+    count=format_count,
     is_amount=is_amount,
     is_long=is_long,
     keys=join_labels,
