@@ -189,6 +189,8 @@ class LimitedProtocol(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         if self._discards_input:
             raise _RequestRejectedError
+        # It may be in the same segment as the previous message, which has reset the count.
+        self._header_bytes = max(self._header_bytes, 1)
         super().on_message_begin()
 
     def on_headers_complete(self) -> None:

@@ -270,3 +270,9 @@ async def test_pipelined_requests_are_answered_in_order(api: Api) -> None:
     async with Wire(api.base) as wire:
         await wire.send(_SECOND + missing + last)
         assert [answer.status for answer in await wire.answers()] == [200, 404, 200]
+
+
+async def test_the_headers_of_a_pipelined_request_time_out(api: Api) -> None:
+    async with Wire(api.base) as wire:
+        await wire.send(_SECOND + _HEALTH)
+        assert [answer.status for answer in await wire.answers()] == [200, 408]
