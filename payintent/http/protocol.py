@@ -210,6 +210,8 @@ class LimitedProtocol(HttpToolsProtocol):
         if len(self.pipeline) >= _PIPELINED_MAX:
             self._error = TOO_MANY_PIPELINED
             raise _RequestRejectedError
+        # HTTP/1.0 has no interim responses (RFC 9110, 10.1.1).
+        self.expect_100_continue &= self.parser.get_http_version() != "1.0"
         super().on_headers_complete()
         self._is_in_headers = False
 

@@ -276,3 +276,11 @@ async def test_the_headers_of_a_pipelined_request_time_out(api: Api) -> None:
     async with Wire(api.base) as wire:
         await wire.send(_SECOND + _HEALTH)
         assert [answer.status for answer in await wire.answers()] == [200, 408]
+
+
+async def test_an_http_1_0_client_gets_no_interim_response(api: Api) -> None:
+    extra = b"Expect: 100-continue\r\nContent-Length: %b\r\n" % _LENGTH
+    request = _create(api, extra, _BODY).replace(b"HTTP/1.1", b"HTTP/1.0", 1)
+    answer = await exchange(api.base, request)
+    assert answer is not None
+    assert answer.status == 201
