@@ -1,11 +1,13 @@
 """The WooCommerce plugin in PHP, with the service and a fake WordPress."""
 
 import asyncio
+import fcntl
 import html
+import json
 import os
 import re
 import signal
-from collections.abc import AsyncGenerator, AsyncIterator
+from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -23,6 +25,7 @@ from tests.sdks.broken_money import Side
 from tests.sdks.test_grader import allow_returns, new_side, run_grader
 from tests.support.http_server import clean_up
 from tests.support.ports import free_port
+from tests.support.timeouts import wait_until
 from tests.support.tools import tool
 from tests.support.workers import working
 from tests.support.world import Api
@@ -137,6 +140,82 @@ async def test_a_payment_refused_by_the_service_is_explained_in_the_log(
     assert side.key not in log
 
 
+async def test_the_plugin_declares_the_features_of_woocommerce_that_it_supports(
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with running_plugin(tmp_path, side) as shop, http.get(f"{shop}/features") as answer:
+        assert await answer.json() == {"custom_order_tables": True, "cart_checkout_blocks": False}
+
+
+@pytest.mark.parametrize("path", [None, "/another-service"])
+async def test_a_wrong_url_of_the_service_is_explained_in_the_log(
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession, path: str | None
+) -> None:
+    wrong_url = f"http://127.0.0.1:{free_port()}" if path is None else side.base_url + path
+    async with running_plugin(tmp_path, replace(side, base_url=wrong_url)) as shop:
+        assert (await click(http, shop, str(uuid4())))[0] == 502
+    log = (tmp_path / "woocommerce.log").read_text()
+    reason = "did not respond: Connection refused" if path is None else "responded 404: "
+    assert f"payintent: The payment service {reason}" in log
+    assert side.key not in log
+
+
+async def test_a_proxys_404_does_not_mean_that_a_payment_does_not_exist(
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    cart, methods = str(uuid4()), list[str]()
+
+    async def answer(request: web.Request) -> web.Response:
+        methods.append(request.method)
+        return web.Response(status=404, text="<h1>Not found</h1>", content_type="text/html")
+
+    async with running_plugin(tmp_path, side) as shop:
+        assert (await click(http, shop, cart))[0] == 201
+    async with (
+        serving(answer) as proxy,
+        running_plugin(tmp_path, replace(side, base_url=proxy)) as shop,
+    ):
+        assert (await click(http, shop, cart))[0] == 502
+    assert methods == ["GET"], "a second payment could be a duplicate"
+
+
+@asynccontextmanager
+async def serving(
+    answer: Callable[[web.Request], Awaitable[web.Response]],
+) -> AsyncGenerator[str]:
+    app = web.Application()
+    app.router.add_route("*", "/{path:.*}", answer)
+    runner = web.AppRunner(app, shutdown_timeout=0.1)
+    await runner.setup()
+    await web.TCPSite(runner, "127.0.0.1", 0).start()
+    try:
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}"
+    finally:
+        await clean_up(runner)
+
+
+async def test_a_return_page_does_not_complete_an_order_that_a_webhook_is_completing(
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    async with running_plugin(tmp_path, side) as shop:
+        _, order = await click(http, shop, str(uuid4()))
+        payment = await read(http, side, order)
+        await call_api(http, side, "POST", f"/test/payments/{payment['id']}/pay")
+        orders = tmp_path / "orders"
+        with (orders / "payintent_1.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # the webhook has the order's lock
+            returning = asyncio.create_task(page(http, payment))
+            waits = orders / "payintent_1.waits"
+            await wait_until(waits.exists, "the page has read the unpaid order")
+            stored = json.loads((orders / "1.json").read_text())
+            stored |= {"status": "paid", "transaction_id": payment["id"]}
+            (orders / "1.json").write_text(json.dumps(stored))
+            (orders / "1.handed_out").write_text(".")
+        assert await returning == "", "WooCommerce itself confirms a paid order"
+        async with http.get(f"{shop}/graded/1") as answer:
+            assert await answer.json() == {"status": "paid", "handed_out": 1}
+
+
 async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:
     """Open the return page with status=PAID, regardless of the real status."""
     url = f"{payment['return_url']}&payment_id={payment['id']}&status=PAID"
@@ -208,16 +287,8 @@ async def lose_first_response(
                 return web.Response(status=504)
             return web.Response(body=body, status=answer.status)
 
-    app = web.Application()
-    app.router.add_route("*", "/{path:.*}", relay)
-    runner = web.AppRunner(app, shutdown_timeout=0.1)
-    await runner.setup()
-    await web.TCPSite(runner, "127.0.0.1", 0).start()
-    try:
-        url = f"http://127.0.0.1:{runner.addresses[0][1]}"
+    async with serving(relay) as url:
         yield replace(side, base_url=url), created
-    finally:
-        await clean_up(runner)
 
 
 @pytest.mark.parametrize(

@@ -46,13 +46,14 @@ final class Payintent_Client
         $url = rtrim($this->base_url, '/') . "/v1/payments{$path}";
         $response = wp_remote_request($url, $options + ['method' => $method, 'timeout' => self::TIMEOUT_S, 'redirection' => 0]);
         if (is_wp_error($response)) {
+            $this->log("did not respond: {$response->get_error_message()}");
             return null;
         }
         $status = wp_remote_retrieve_response_code($response);
-        if ($status === self::NOT_FOUND) {
+        $body = json_decode(wp_remote_retrieve_body($response), true);
+        if ($method === 'GET' && $status === self::NOT_FOUND && isset($body['code'])) { // not a proxy's 404
             return [];
         }
-        $body = json_decode(wp_remote_retrieve_body($response), true);
         if ($status !== $expected_status || !is_array($body)) {
             $this->log_refusal($status, is_array($body) ? $body : []);
             return null;
@@ -64,6 +65,11 @@ final class Payintent_Client
     private function log_refusal(int $status, array $body): void
     {
         $reason = is_scalar($body['message'] ?? null) ? substr((string) $body['message'], 0, 500) : '';
-        wc_get_logger()->error("The payment service responded {$status}: {$reason}", ['source' => 'payintent']);
+        $this->log("responded {$status}: {$reason}");
+    }
+
+    private function log(string $event): void
+    {
+        wc_get_logger()->error("The payment service {$event}", ['source' => 'payintent']);
     }
 }

@@ -3,6 +3,8 @@
 
 declare(strict_types=1);
 
+use Automattic\WooCommerce\Caches\OrderCache;
+
 defined('ABSPATH') || exit;
 
 class Payintent_Gateway extends WC_Payment_Gateway
@@ -177,12 +179,24 @@ class Payintent_Gateway extends WC_Payment_Gateway
             return null;
         }
         try {
-            $order = wc_get_order($order_id);
-            $order->read_meta_data(true); // discard the data that was read before the lock was acquired
-            return $callback($order);
+            return $callback(self::read_again($order_id));
         } finally {
             $wpdb->get_var($wpdb->prepare('SELECT RELEASE_LOCK(%s)', $lock));
         }
+    }
+
+    /**
+     * Reads an order from the database. This request may have read the order before it acquired the lock, and WordPress
+     * keeps it in caches: as a post, or as an object and a row of WooCommerce's own tables.
+     */
+    private static function read_again(int $order_id): WC_Order
+    {
+        clean_post_cache($order_id);
+        wc_get_container()->get(OrderCache::class)->remove($order_id);
+        WC_Data_Store::load('order')->clear_cached_data([$order_id]);
+        $order = wc_get_order($order_id);
+        $order->read_meta_data(true);
+        return $order;
     }
 
     /** Returns the URL of the order's open payment, or of a new payment if it has ended. Returns null on failure. */

@@ -5,10 +5,13 @@
  * Version: 1.0.0-rc.1
  * Requires PHP: 8.1
  * Requires Plugins: woocommerce
+ * WC requires at least: 8.2
  * License: Apache-2.0
  */
 
 declare(strict_types=1);
+
+use Automattic\WooCommerce\Utilities\FeaturesUtil;
 
 defined('ABSPATH') || exit;
 
@@ -33,6 +36,13 @@ add_action('plugins_loaded', function (): void {
     if (!wp_next_scheduled('payintent_poll')) {
         wp_schedule_event(time(), 'payintent_poll', 'payintent_poll');
     }
+});
+
+// Without these declarations, WooCommerce does not offer its own order tables (HPOS), and shows no warning in the editor of
+// the block checkout.
+add_action('before_woocommerce_init', function (): void {
+    FeaturesUtil::declare_compatibility('custom_order_tables', __FILE__, true);
+    FeaturesUtil::declare_compatibility('cart_checkout_blocks', __FILE__, false);
 });
 
 register_deactivation_hook(__FILE__, fn () => wp_clear_scheduled_hook('payintent_poll'));

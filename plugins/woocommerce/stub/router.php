@@ -11,6 +11,7 @@ declare(strict_types=1);
 const ABSPATH = __DIR__;
 define('AMOUNT', getenv('STUB_AMOUNT') ?: '20.00'); // as WooCommerce stores it, with the shop's decimals
 define('CURRENCY', getenv('STUB_CURRENCY') ?: 'THB');
+require __DIR__ . '/orders.php';
 
 function folder(): string
 {
@@ -104,18 +105,39 @@ function wc_add_notice(string $text, string $kind): void
 {
 }
 
-function wp_remote_request(string $url, array $arguments): array|false
+function wp_remote_request(string $url, array $arguments): array|WP_Error
 {
     $headers = array_map(fn ($name, $value) => "$name: $value", array_keys($arguments['headers']), $arguments['headers']);
     $http = ['method' => $arguments['method'], 'header' => $headers, 'content' => $arguments['body'] ?? '', 'timeout' => $arguments['timeout']];
     $options = ['http' => $http + ['ignore_errors' => true, 'follow_location' => 0]];
     $body = @file_get_contents($url, false, stream_context_create($options));
-    return $body === false ? false : ['status' => (int) explode(' ', $http_response_header[0])[1], 'body' => $body];
+    return $body === false ? new WP_Error() : ['status' => (int) explode(' ', $http_response_header[0])[1], 'body' => $body];
+}
+
+/** The features of WooCommerce with which the plugin is compatible. */
+class FeaturesUtil
+{
+    public static array $features = [];
+
+    public static function declare_compatibility(string $feature, string $file, bool $is_compatible): void
+    {
+        self::$features[$feature] = $is_compatible;
+    }
+}
+
+class_alias(FeaturesUtil::class, 'Automattic\WooCommerce\Utilities\FeaturesUtil');
+
+class WP_Error
+{
+    public function get_error_message(): string
+    {
+        return 'Connection refused';
+    }
 }
 
 function is_wp_error(mixed $response): bool
 {
-    return $response === false;
+    return $response instanceof WP_Error;
 }
 
 function wp_remote_retrieve_response_code(array $response): int
@@ -159,135 +181,6 @@ abstract class WC_Payment_Gateway
     }
 }
 
-class WC_Order
-{
-    public function __construct(private array $fields)
-    {
-    }
-
-    public function get_id(): int
-    {
-        return $this->fields['id'];
-    }
-
-    public function get_order_key(): string
-    {
-        return "wc_order_{$this->fields['cart']}";
-    }
-
-    public function get_checkout_payment_url(): string
-    {
-        return "http://{$_SERVER['HTTP_HOST']}/order-pay/{$this->get_id()}?pay_for_order=true&key={$this->get_order_key()}";
-    }
-
-    public function get_total(): string
-    {
-        return AMOUNT;
-    }
-
-    public function get_currency(): string
-    {
-        return CURRENCY;
-    }
-
-    public function get_customer_id(): int
-    {
-        return $this->fields['customer_id'] ?? 0;
-    }
-
-    public function set_customer_id(int $id): void
-    {
-        $this->fields['customer_id'] = $id;
-    }
-
-    public function read_meta_data(bool $force): void
-    {
-        $this->fields['meta'] = json_decode(file_get_contents(folder() . "/{$this->get_id()}.json"), true)['meta'];
-    }
-
-    public function get_meta(string $name, bool $single = true): mixed
-    {
-        $values = $this->fields['meta'][$name] ?? [];
-        return $single ? ($values[0] ?? '') : array_map(fn ($value) => (object) ['value' => $value], $values);
-    }
-
-    public function add_meta_data(string $name, string $value): void
-    {
-        $this->fields['meta'][$name][] = $value;
-    }
-
-    public function update_meta_data(string $name, string $value): void
-    {
-        $this->fields['meta'][$name] = [$value];
-    }
-
-    public function delete_meta_data(string $name): void
-    {
-        unset($this->fields['meta'][$name]);
-    }
-
-    public function add_order_note(string $text): void
-    {
-    }
-
-    public function get_transaction_id(): string
-    {
-        return $this->fields['transaction_id'] ?? '';
-    }
-
-    public function is_paid(): bool
-    {
-        return $this->fields['status'] === 'paid';
-    }
-
-    /** Reads and then writes, as WooCommerce does, so two simultaneous calls deliver twice. */
-    public function payment_complete(string $payment_id): void
-    {
-        $this->fields['transaction_id'] = $payment_id;
-        $this->fields['status'] = 'paid';
-        usleep(20_000);
-        $this->save();
-        file_put_contents(folder() . "/{$this->get_id()}.handed_out", '.', FILE_APPEND);
-    }
-
-    public function save(): void
-    {
-        $path = folder() . "/{$this->get_id()}.json";
-        file_put_contents("$path." . getmypid(), json_encode($this->fields));
-        rename("$path." . getmypid(), $path);
-    }
-
-    public function view(): array
-    {
-        $payments = $this->fields['meta']['_payintent_payment_id'] ?? [''];
-        return ['order_id' => (string) $this->get_id(), 'payment_id' => end($payments), 'amount' => AMOUNT, 'currency' => CURRENCY];
-    }
-
-    public function standing(): array
-    {
-        $handed_out = @filesize(folder() . "/{$this->get_id()}.handed_out") ?: 0;
-        return ['status' => $this->is_paid() ? 'paid' : 'waiting', 'handed_out' => $handed_out];
-    }
-}
-
-function wc_get_order(int|string $id): WC_Order|false
-{
-    $path = folder() . '/' . (int) $id . '.json';
-    return is_file($path) ? new WC_Order(json_decode(file_get_contents($path), true)) : false;
-}
-
-/** Returns the ids of the orders with a metadata value, or with one of the statuses. */
-function wc_get_orders(array $query): array
-{
-    $paths = array_filter(glob(folder() . '/*.json'), function (string $path) use ($query): bool {
-        $order = json_decode(file_get_contents($path), true);
-        return isset($query['meta_key'])
-            ? in_array($query['meta_value'], $order['meta'][$query['meta_key']] ?? [], true)
-            : in_array($order['status'], $query['status'], true);
-    });
-    return array_map(fn (string $path): int => (int) basename($path, '.json'), array_values($paths));
-}
-
 /** MariaDB's named locks. */
 class Locks
 {
@@ -303,7 +196,11 @@ class Locks
         [$text, $name] = $query;
         if (str_starts_with($text, 'SELECT GET_LOCK')) {
             $this->handles[$name] = fopen(folder() . "/$name.lock", 'c');
-            return flock($this->handles[$name], LOCK_EX) ? '1' : '0';
+            if (!flock($this->handles[$name], LOCK_EX | LOCK_NB)) {
+                touch(folder() . "/$name.waits"); // the tests wait for it
+                flock($this->handles[$name], LOCK_EX);
+            }
+            return '1';
         }
         flock($this->handles[$name], LOCK_UN);
         return '1';
@@ -348,6 +245,10 @@ function serve(string $path): mixed
     }
     if (preg_match('#\A/(received|order-pay)/([0-9]+)\z#', $path, $matches) && ($order = wc_get_order($matches[2]))) {
         show_order_page($order, $matches[1]);
+    }
+    if ($path === '/features') {
+        do_action('before_woocommerce_init');
+        return FeaturesUtil::$features;
     }
     if ($path === '/graded/poll') {
         do_action('payintent_poll'); // as WP-Cron does
