@@ -167,10 +167,11 @@ _ADD_BOOKS: LiteralString = f"""
     FROM provider_record r
     LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
     CROSS JOIN LATERAL (
-        SELECT coalesce(sum(c.amount_minor), 0) AS facts, coalesce(sum(e.amount), 0) AS ledger
+        SELECT coalesce(sum(c.amount_minor), 0) AS facts,
+            coalesce(sum((SELECT sum(e.amount) FROM ledger_entry e
+                WHERE e.fact_id = c.id AND e.fact = 'capture'
+                    AND e.debit = ANY($3::text[]))), 0) AS ledger
         FROM capture c
-        LEFT JOIN ledger_entry e ON e.fact_id = c.id AND e.fact = 'capture'
-            AND e.debit = ANY($3::text[])
         WHERE c.session_id = r.fact_id AND c.currency = r.currency
     ) captured
     CROSS JOIN LATERAL (

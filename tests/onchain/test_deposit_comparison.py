@@ -41,6 +41,7 @@ def difference(deposits: DepositGround, session: Session, there: str, here: str)
 async def test_a_run_matches_if_the_addresses_agree_with_the_books(
     deposits: DepositGround,
 ) -> None:
+    await deposits.ground.world.rows("UPDATE payment_method SET fee_rate = 0.02")
     swept, _ = await pay(deposits), await pay(deposits)
     _, part = await deposits.bill()
     await deposits.transfer(part, 7)
