@@ -39,7 +39,7 @@ class BodyTooLargeError(Exception):
 
 
 class WrongContentTypeError(Exception):
-    """The body's content type is not JSON."""
+    """The body's content type is not JSON, or the body is compressed."""
 
 
 async def read_body(request: Request, bytes_max: int) -> bytes:
@@ -86,12 +86,18 @@ async def read_json(
     decoded as `{}`.
     """
     body = await read_body(request, bytes_max)
-    if not body and default is not None:
+    if not body:
+        if default is None:
+            raise BadRequestError("the request must have a JSON body")
         return default
     if body.strip(_JSON_SPACE) == b"null":
         body = b"{}"
     content_type = request.headers.get("content-type", "")
-    if body and content_type.partition(";")[0].strip().lower() != "application/json":
+    content_encoding = request.headers.get("content-encoding", "identity")
+    if (
+        content_type.partition(";")[0].strip().lower() != "application/json"
+        or content_encoding.lower() != "identity"
+    ):
         raise WrongContentTypeError
     if body.count(b"{") + body.count(b"[") > DEPTH_MAX and nesting_depth(body) > DEPTH_MAX:
         # Checked before decoding, because the decoder's own depth limit varies between processes.

@@ -152,7 +152,7 @@ FAILURES: Mapping[type[Exception], Failure] = {
             WrongContentTypeError,
             ErrorCode.BAD_REQUEST,
             415,
-            "Content-Type must be application/json",
+            "Content-Type must be application/json, without Content-Encoding",
         ),
         Failure(
             EncryptionKeyError,

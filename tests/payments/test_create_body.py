@@ -1,5 +1,6 @@
 """Invalid, large and deeply nested bodies are rejected; metadata is preserved byte for byte."""
 
+import gzip
 import sys
 from uuid import uuid4
 
@@ -75,6 +76,19 @@ async def test_the_content_type_must_be_json(api: Api) -> None:
         "application/json;",
     ):
         assert (await post(api, document(), Content_Type=content_type)).status == 201, content_type
+
+
+async def test_a_compressed_body_is_refused(api: Api) -> None:
+    answer = await post(api, gzip.compress(document()), Content_Encoding="gzip")
+    assert refusal(answer) == (415, "BAD_REQUEST")
+    assert "Content-Encoding" in answer.json["message"]
+    assert (await post(api, document(), Content_Encoding="identity")).status == 201
+
+
+async def test_a_missing_body_is_named(api: Api) -> None:
+    answer = await post(api, b"")
+    assert refusal(answer) == _BAD_REQUEST
+    assert answer.json["message"] == "the request must have a JSON body"
 
 
 _METADATA = [
