@@ -333,6 +333,7 @@ async def test_wallet_errors_map_to_specific_codes(
         (connect, WalletError(-32002, "Already processing."), "WALLET_INIT_FAILED"),
         (connect, WalletError(-32603, "Internal", REJECTED), "USER_REJECTED"),
         (send, WalletError(REJECTED, "User denied"), "USER_REJECTED"),
+        (send, WalletError(0, "User canceled"), "USER_REJECTED"),
         (send, WalletError(-32000, "insufficient funds for gas"), "INSUFFICIENT_FUNDS"),
         (send, WalletError(-32603, "Internal JSON-RPC error."), "ONCHAIN_TX_FAILED"),
     ):

@@ -50,6 +50,7 @@ async def test_wallet_errors_are_explained(
             "does not have enough funds for the amount",
         ),
         (_SEND, -32603, "Internal JSON-RPC error.", "couldn’t complete the request"),
+        (_SEND, 0, "User canceled", "You rejected the request"),
     ):
         wallet.refusals = {method: WalletError(code, message)}
         await checkout.click_wallet()

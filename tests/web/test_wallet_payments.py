@@ -251,6 +251,22 @@ async def test_a_chain_that_the_wallet_does_not_know_is_added_before_the_payment
     await checkout.expect_paid(payment)
 
 
+@pytest.mark.full
+@pytest.mark.parametrize("code", [-32603, 0])
+async def test_a_chain_is_added_if_the_wallet_has_no_code_for_an_unknown_chain(
+    checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet, code: int
+) -> None:
+    await wallet.install(buyer)
+    wallet.network_id, wallet.known_chains = ELSEWHERE, {ELSEWHERE}
+    urls = ["https://rpc.chain.test"]
+    await checkout.ground.world.perform(SetChain(chain=checkout.ground.slug, public_rpc_urls=urls))
+    await checkout.bill("NATIVED")
+    wallet.refusals = {"wallet_switchEthereumChain": WalletError(code, "Netzwerk unbekannt")}
+    await checkout.click_wallet()
+    await checkout.expect_text("is on the blockchain")
+    assert len(wallet.added_chains) == 1
+
+
 class TestSeparateApiOrigin:
     @pytest.fixture
     def api_port(self) -> int:

@@ -22,7 +22,7 @@ _PROVIDER = """
     request: async ({ method, params = [] }) => {
       const { result, error, silent } = await globalThis.walletRequest(method, params);
       if (silent) await new Promise(() => {});
-      if (error) throw Object.assign(new Error(error.message), error);
+      if (error) throw error.code ? Object.assign(new Error(error.message), error) : error.message;
       return result;
     },
 """
@@ -40,7 +40,7 @@ LEGACY = f"globalThis.ethereum = {{ {_PROVIDER} }};"
 
 
 class WalletError(Exception):
-    """An error response from the wallet."""
+    """An error response from the wallet. Without a code, the wallet throws a text."""
 
     def __init__(self, code: int, message: str, cause: int | None = None) -> None:
         super().__init__(message)

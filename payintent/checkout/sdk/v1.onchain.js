@@ -31,10 +31,11 @@
       try {
         return await provider.request({ method, params });
       } catch (/** @type {any} */ cause) {
-        const { message, data } = cause ?? {};
-        const codes = [cause?.code, data?.originalError?.code];
+        const message = String(cause?.message ?? cause); // a wallet may throw a text
+        const codes = [cause?.code, cause?.data?.originalError?.code];
+        const isRejection = codes.some((value) => value === REJECTED || value === "ACTION_REJECTED");
         if (/insufficient funds/i.test(message)) code = "INSUFFICIENT_FUNDS";
-        if (codes.some((value) => value === REJECTED || value === "ACTION_REJECTED")) code = "USER_REJECTED";
+        if (isRejection || /user (rejected|denied|cancell?ed)/i.test(message)) code = "USER_REJECTED";
         return fail(code, message, { cause });
       }
     }

@@ -36,7 +36,10 @@ export class Problem extends Error {}
 /** The transaction had no effect: it was reverted, or the wallet cancelled or replaced it. */
 export class Lost extends Problem {}
 /** An error that a wallet returned. */
-class WalletError extends Error {}
+class WalletError extends Error {
+  /** @type {any} */
+  code;
+}
 
 /**
  * Calls a wallet.
@@ -48,8 +51,10 @@ async function request(provider, method, params) {
   try {
     return await provider.request({ method, params });
   } catch (/** @type {any} */ cause) {
-    const code = cause?.data?.originalError?.code ?? cause?.code; // a wallet may wrap an error
-    throw Object.assign(new WalletError(cause?.message), { code });
+    const message = String(cause?.message ?? cause); // a wallet may throw a text
+    const isRejection = /user (rejected|denied|cancell?ed)/i.test(message);
+    const code = isRejection ? REJECTED : (cause?.data?.originalError?.code ?? cause?.code); // or wrap an error
+    throw Object.assign(new WalletError(message), { code });
   }
 }
 
@@ -84,10 +89,9 @@ export function describe(error) {
     report(error);
     return t("page_failed");
   }
-  const key = KEYS[/** @type {any} */ (error).code];
+  const key = KEYS[error.code];
   if (key) return t(key);
   if (/insufficient funds/i.test(error.message)) return t("wallet_too_little_fee");
-  if (/user (rejected|denied|cancell?ed)/i.test(error.message)) return t("wallet_declined");
   return t("wallet_could_not");
 }
 
@@ -111,8 +115,9 @@ export async function switchChain(provider, chain) {
   try {
     await switchTo(provider, chain);
   } catch (/** @type {any} */ error) {
-    if (error.code !== UNKNOWN_CHAIN) throw error;
-    await addChain(provider, chain);
+    // Some wallets do not have a code for an unknown chain.
+    if (!(error instanceof WalletError) || error.code in KEYS) throw error;
+    await addChain(provider, chain, error);
   }
   // A wallet may report success without switching.
   if (!(await isOn(provider, chain))) throw wrongChain(chain);
@@ -142,11 +147,12 @@ async function switchTo(provider, chain) {
 /**
  * @param {Provider} provider
  * @param {Chain} chain
+ * @param {any} cause why the wallet did not switch
  */
-async function addChain(provider, chain) {
+async function addChain(provider, chain, cause) {
   const urls = /** @type {string[] | undefined} */ (chain.wallet_chain.rpcUrls);
   if (!urls?.length) {
-    throw new Problem(t("wallet_unknown_chain", { chain: chain.name }));
+    throw cause.code === UNKNOWN_CHAIN ? new Problem(t("wallet_unknown_chain", { chain: chain.name })) : cause;
   }
   await request(provider, "wallet_addEthereumChain", [chain.wallet_chain]);
   if (!(await isOn(provider, chain))) await switchTo(provider, chain); // not all wallets switch to the added chain
