@@ -110,9 +110,9 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
             token.symbol
             for token in await chain_store.list_contract_tokens(context.database, contract)
         }
-        if self.token not in symbols or self.currencies != [self.token]:
-            names = ", ".join(sorted(symbols))
-            raise BadRequestError(f"token and currencies must be the same token, one of {names}")
+        if self.token not in symbols:
+            raise BadRequestError(f"token must be one of {', '.join(sorted(symbols))}")
+        _check_token_currencies(self.token, self.currencies)
 
     async def apply(self, context: OperationContext, tx: Tx) -> PaymentMethod:
         await merchant_store.lock(tx, self.merchant_id)  # waits for a concurrent activation
@@ -189,6 +189,8 @@ class ChangePaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=T
         ]
 
     async def check(self, context: OperationContext) -> None:
+        method = await _require_method(context.database, self.method_id)
+        _check_token_currencies(method.token, self.currencies)
         _check_limits(self.limits)
         parse_translations(self.label_translations or ())
         countries = self.countries or None
@@ -255,6 +257,12 @@ async def _lock_method(tx: Tx, method_id: int) -> PaymentMethod:
     if method is None:
         raise NotFoundError(f"no payment method {method_id}")
     return method
+
+
+def _check_token_currencies(token: str | None, currencies: list[str] | None) -> None:
+    """Check the currencies of an on-chain method, whose quotes are sent as units of its token."""
+    if token is not None and currencies not in (None, [token]):
+        raise BadRequestError(f"currencies must be {token}, the token of the method")
 
 
 def _check_limits(limits: list[str] | None) -> None:

@@ -16,7 +16,7 @@ from payintent.chains.operations import (
 )
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_hex
-from payintent.merchants.methods_operations import AddPaymentMethod
+from payintent.merchants.methods_operations import AddPaymentMethod, ChangePaymentMethod
 from payintent.onchain.operations import SetChain
 from payintent.operators.operation import to_json_value
 from payintent.runtime.settings import Settings
@@ -116,6 +116,18 @@ async def test_a_merchants_own_contract_cannot_be_used_by_another_merchant(world
         await world.perform(
             AddPaymentMethod(merchant_id=owner_id, **(method | {"kind": "card"}), **token)
         )
+
+
+@pytest.mark.parametrize("currencies", [["JPY"], ["USDT", "USD"], ["NATIVED"]])
+async def test_a_method_on_a_chain_accepts_only_its_token(
+    world: World, currencies: list[str]
+) -> None:
+    """Otherwise a payment of 1590 JPY would cost the buyer 1590 USDT."""
+    method_id = (await offer_tokens(world))["USDT"]
+    with pytest.raises(RefusedError, match="currencies must be USDT"):
+        await world.perform(ChangePaymentMethod(method_id=method_id, currencies=currencies))
+    change = ChangePaymentMethod(method_id=method_id, currencies=["USDT"], label="Tether")
+    assert (await world.perform(change)).label == "Tether"
 
 
 async def test_omitted_fields_of_a_token_or_chain_are_unchanged(world: World) -> None:
