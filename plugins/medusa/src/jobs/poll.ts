@@ -5,7 +5,7 @@
 
 import type { MedusaContainer } from "@medusajs/framework/types";
 import { ContainerRegistrationKeys, Modules } from "@medusajs/framework/utils";
-import { Client, PayintentError } from "payintent-sdk";
+import { Client } from "payintent-sdk";
 
 import type { PayintentOptions } from "../providers/payintent";
 
@@ -35,8 +35,8 @@ export default async function poll(container: MedusaContainer): Promise<void> {
     try {
       await settle(container, client, session);
     } catch (error) {
-      if (!(error instanceof PayintentError)) throw error;
-      logger.warn(`payintent: the payment of ${session.id} cannot be read: ${error.message}`); // the next poll tries again
+      // The service did not return the payment, or Medusa cannot place the order. The next poll tries again.
+      logger.error(`payintent: ${session.id} cannot be processed: ${error instanceof Error ? error.message : String(error)}`);
     }
   }
 }

@@ -8,7 +8,7 @@ import type { Payment } from "payintent-sdk";
 import { isSame, priceOf, total } from "./amounts";
 import type { Price } from "./amounts";
 import { keyOf } from "./names";
-import { giveBack } from "./refunds";
+import { refundOnce } from "./refunds";
 import { pagesOf, readSession, sessionOf, textOf } from "./session";
 import type { Pages, Session } from "./session";
 import { endedUnpaid, sessionStatus, webhookAction } from "./statuses";
@@ -100,7 +100,7 @@ export class PayintentProvider extends AbstractPaymentProvider<PayintentOptions>
   async refundPayment({ amount, data, context }: types.RefundPaymentInput): Promise<types.RefundPaymentOutput> {
     const session = readSession(data);
     const price = priceOf(amount, session.currency);
-    await giveBack(this.#client, session, price.amount, context?.idempotency_key ?? "");
+    await refundOnce(this.#client, session, price.amount, context?.idempotency_key ?? "");
     return { data: { ...session, refunded: total(session.refunded, price.amount) } };
   }
 

@@ -21,7 +21,7 @@ const POLL_MS = 500;
  * service instead. Two simultaneous refunds have the same key but different reasons, so the service rejects the second
  * refund. If an earlier response was lost, the totals at Medusa and at the service differ, and the refund is rejected.
  */
-export async function giveBack(client: Client, session: Session, amount: string, name: string): Promise<void> {
+export async function refundOnce(client: Client, session: Session, amount: string, name: string): Promise<void> {
   try {
     let count = 0;
     let sum = "0";
