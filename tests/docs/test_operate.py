@@ -12,7 +12,7 @@ from pydantic_core import PydanticUndefined
 from payintent.cli.commands import build
 from payintent.runtime.settings import Settings
 from tests.docs.command_line import check_command_or_name, find_command, find_commands
-from tests.docs.parse_pages import page, rows, section, spans
+from tests.docs.parse_pages import ROOT, page, rows, section, spans
 from tools.settings_page import descriptions, render
 
 _COMMANDS, _SETTINGS = page("docs/operate/commands.md"), page("docs/operate/settings.md")
@@ -121,3 +121,20 @@ def test_every_argument_and_option_of_every_command_has_a_description() -> None:
         if not getattr(parameter, "help", None)
     ]
     assert undocumented == []
+
+
+@pytest.mark.parametrize(
+    "heading",
+    [
+        "## Size an installation",
+        "## Results of `make bench`",
+        "## Cost in a large database",
+        "## Reconcile a large list",
+    ],
+)
+def test_the_figures_have_the_labels_that_the_benchmark_prints(heading: str) -> None:
+    source = "".join(file.read_text() for file in (ROOT / "bench").glob("*.py"))
+    text, _, _ = section(page("docs/operate/performance.md"), heading).partition("\n### Cost of")
+    labels = re.findall(r"^\| ([a-zA-Z][^|]*) \|(?!.*\n\|-)", text, re.MULTILINE)
+    assert labels
+    assert [label for label in labels if label not in source] == []
