@@ -6,6 +6,7 @@ reinstated amount.
 
 from typing import LiteralString
 
+from payintent.accounting import ledger_store
 from payintent.db.database import Tx
 from payintent.reconciliation.compare_store import DECIMALS, ReconciliationScope
 
@@ -90,12 +91,13 @@ _FIND_MISSING_DISPUTES: LiteralString = f"""
     LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = d.currency
 """
 #: The ledger records a dispute in its capture's currency, so a dispute in a different currency
-#: cannot be compared. A won dispute is recorded net of its earlier withdrawal. The `merchants`
-#: amount is the amount of the dispute's case.
+#: cannot be compared, and neither can a dispute of dismissed money, which has left the ledger. A
+#: won dispute is recorded net of its earlier withdrawal. The `merchants` amount is the amount of
+#: the dispute's case.
 _ADD_DISPUTE_BOOKS: LiteralString = f"""
     INSERT INTO provider_books (fact_id, type, currency, amount, ledger, merchants)
     SELECT r.fact_id, r.type, r.currency, r.amount,
-        CASE WHEN d.currency = c.currency
+        CASE WHEN d.currency = c.currency AND {ledger_store.RESOLUTION} IS DISTINCT FROM 'DISMISSED'
             THEN coalesce(e.amount, 0) * 10::numeric ^ -{DECIMALS} ELSE r.amount END,
         CASE WHEN m.kind = 'DISPUTE' THEN r.amount ELSE 0 END
     FROM provider_record r

@@ -6,15 +6,18 @@ from typing import Any
 import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
+from payintent.cases.model import CaseKind
+from payintent.cases.operations import ListCases
 from payintent.disputes.record import record_dispute
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState
 from payintent.payments.model import Payment
 from payintent.reconciliation.operations import ShowReconciliationRun
 from payintent.reconciliation.runs_store import RunRecord
+from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.reconciliation.stripe_shop import Shop, stripe_service
-from tests.support.fakes import FakeGateway
+from tests.support.fakes import FakeGateway, captured, declined
 
 pytestmark = pytest.mark.full
 
@@ -151,3 +154,18 @@ async def test_a_payout_includes_the_fee_of_a_settled_dispute(shop: Shop) -> Non
     [payout] = await shop.payouts()
     fees = 2 * (159_000 * 29 // 1_000 + 30) + 1_500
     assert (int(payout.amount_minor), int(payout.fee_minor)) == (159_000 - fees, fees)
+
+
+async def test_a_lost_dispute_of_dismissed_money_has_no_ledger_entries_to_compare(
+    shop: Shop,
+) -> None:
+    world, payment = shop.world, await shop.pay()
+    [session] = await world.rows("SELECT * FROM session WHERE payment_id = $1", payment.id)
+    for session_report in (declined(), captured(159_000, reference=session["reference"])):
+        await world.report(payment, session["id"], session_report)
+    [case] = await world.perform(ListCases(kind=CaseKind.LATE_PAYMENT))
+    await world.perform(ResolveCase(case_id=case.id, resolution="dismiss", note="lost"))
+    reference = await shop.dispute(payment)
+    await report(shop, payment, reference, DisputeState.LOST)
+    [run] = await shop.next_day()
+    assert run.status == "matched", await list_differences(shop)
