@@ -121,7 +121,9 @@ class RefundCreator:
         if request.key is not None:
             existing_refund = await _claim_key(tx, request, request.key, refund_id)
             if existing_refund is not None:
-                return CreatedRefund(reconstruct_accepted_refund(existing_refund), replayed=True)
+                return CreatedRefund(
+                    reconstruct_accepted_refund(existing_refund, request), replayed=True
+                )
         refund = await self._reserve_amount(tx, request, refund_id, unavailable_channels)
         return CreatedRefund(refund, replayed=False)
 
@@ -176,10 +178,14 @@ class RefundCreator:
         )
 
 
-def reconstruct_accepted_refund(refund: Refund) -> Refund:
+def reconstruct_accepted_refund(refund: Refund, request: CreateRefundRequest) -> Refund:
     """Return a refund as it was when its request was accepted."""
+    destination = refund.destination
+    if refund.address_entries:  # the buyer has entered it since
+        destination = request.destination and request.destination.lower()
     return replace(
         refund,
+        destination=destination,
         status=RefundStatus.PENDING,
         failure_reason=None,
         updated_at=refund.created_at,

@@ -50,6 +50,7 @@ class Refund:
     amount_minor: int  # in minor units of the capture's currency
     reason: str | None
     destination: str | None
+    address_entries: int  # for a deposit: the number of times the buyer has entered the destination
     status: RefundStatus
     failure_reason: RefundFailureReason | None
     step: RefundStep

@@ -4,7 +4,7 @@ import re
 from collections.abc import AsyncIterator, Iterator
 from dataclasses import dataclass
 from typing import Any
-from uuid import UUID
+from uuid import UUID, uuid4
 
 import pytest
 
@@ -21,11 +21,16 @@ from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.destination import enter_buyer_address
+from payintent.refunds.lookup import make_refund_fields
 from payintent.refunds.operations import RefundPayment, ShowAddressLink, ShowRefund
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.worker import open_mail_sender
-from tests.refunds.refund_setup import claim_due_refunds, process_due_refunds
+from tests.refunds.refund_setup import (
+    claim_due_refunds,
+    process_due_refunds,
+    request_refund,
+)
 from tests.support.contracts import PAYER, bill, contract_service, offer_deposits, record_deposit
 from tests.support.fakes import FakeGateway
 from tests.support.operation_examples import (
@@ -233,3 +238,17 @@ async def test_a_refund_that_was_claimed_before_its_address_was_corrected_goes_t
     assert destinations == []
     await process_due_refunds(world)
     assert destinations == [OTHER.lower()]
+
+
+async def test_a_repeated_request_returns_the_refund_without_the_address_entered_since(
+    deposits: Deposits,
+) -> None:
+    payment, key = await deposits.paid(), uuid4()
+    first_refund = await request_refund(deposits.world, payment, key=key)
+    for address in (BUYER, OTHER):
+        stored_refund = await deposits.world.perform(
+            ShowRefund(refund_id=ids.format_id(ids.REFUND, first_refund.id))
+        )
+        await deposits.enter(stored_refund, address)
+        repeated_refund = await request_refund(deposits.world, payment, key=key)
+        assert make_refund_fields(repeated_refund) == make_refund_fields(first_refund)
