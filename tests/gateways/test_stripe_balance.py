@@ -210,6 +210,14 @@ async def test_the_fees_of_a_manual_payout_are_zero(
     assert await gateway.sum_payout_fees(stripe.account, "po_1") == 0
 
 
+@pytest.mark.parametrize("status", [400, 404])
+async def test_the_fees_of_a_payout_are_unknown_if_a_proxy_rejects_the_request(
+    gateway: StripeGateway, stripe: FakeStripe, status: int
+) -> None:
+    stripe.respond(b"<html>", status)
+    assert isinstance(await gateway.sum_payout_fees(stripe.account, "po_1"), OutcomeUnknown)
+
+
 @pytest.mark.parametrize("body", [b"", b"<html>", b'{"object": "list"}'])
 async def test_an_invalid_response_to_a_list_request_is_an_unknown_outcome(
     gateway: StripeGateway, stripe: FakeStripe, body: bytes

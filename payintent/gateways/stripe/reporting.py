@@ -17,6 +17,7 @@ from payintent.gateways.stripe.api import (
     StripeTime,
     from_stripe_units,
     get_refund_id,
+    parse_error_body,
 )
 
 PAGE_SIZE = 25  # about 5 KB per transaction with its source; the response size is limited
@@ -162,7 +163,7 @@ async def sum_payout_fees(
     transactions = list[StripeBalanceTransaction]()
     for _ in range(PAGES_MAX):
         response = await get(account, f"{_PATH}?{urlencode(query)}")
-        if isinstance(response, HttpResponse) and response.status in _INVALID_REQUEST:
+        if _is_rejected(response):
             return 0
         page = _decode_page(response)
         if isinstance(page, OutcomeUnknown):
@@ -173,6 +174,15 @@ async def sum_payout_fees(
             return from_stripe_units(sum_fees(transactions), currency)
         query["starting_after"] = page.data[-1].id
     return OutcomeUnknown(detail="the payout has too many transactions")
+
+
+def _is_rejected(response: HttpResult) -> bool:
+    """Return whether Stripe itself, and not a proxy, rejects the request."""
+    return (
+        isinstance(response, HttpResponse)
+        and response.status in _INVALID_REQUEST
+        and parse_error_body(response.body) is not None
+    )
 
 
 def _decode_page(response: HttpResult) -> StripeBalancePage | OutcomeUnknown:
