@@ -262,11 +262,10 @@ def _record_span(
 def describe_result(result: object) -> tuple[CallOutcome, str]:
     """Return a call's outcome, and the reported state or the reason for the failure."""
     match result:
-        case NotContacted():
-            return CallOutcome.NOT_CONTACTED, result.detail
         case OutcomeUnknown():
-            outcome = CallOutcome.THROTTLED if result.is_throttled else CallOutcome.UNKNOWN
-            return outcome, result.detail
+            is_unsent = isinstance(result, NotContacted)
+            outcome = CallOutcome.NOT_CONTACTED if is_unsent else CallOutcome.UNKNOWN
+            return CallOutcome.THROTTLED if result.is_throttled else outcome, result.detail
         case SessionRejected():
             return CallOutcome.REJECTED, result.detail
         case RefundReport():

@@ -3,7 +3,7 @@
 Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
 if a gateway is unreachable or its response is invalid. Without a usable response, the outcome is
 `OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is
-returned only if the request was definitely not sent.
+returned only if the request was definitely not sent, or not executed because of a rate limit.
 """
 
 from collections.abc import Callable, Mapping
@@ -238,7 +238,7 @@ class OutcomeUnknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotContacted(OutcomeUnknown):
-    """The request was not sent, so it is safe to retry or abandon it."""
+    """The request was not sent or not executed, so it is safe to retry or abandon it."""
 
     problem: AccountProblem = field(default=AccountProblem.ADDRESS, compare=False)
 

@@ -25,6 +25,7 @@ from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.port import (
     GatewayRefundState,
     GatewaySessionRef,
+    NotContacted,
     OutcomeUnknown,
     RefundReport,
     SessionRejected,
@@ -148,6 +149,15 @@ async def test_gateway_requests_appear_in_the_timeline_of_their_payment(world: W
     assert call.text.startswith(begun)
     result = await world.perform(ShowPayment(payment_id=_name(other)))
     assert [entry.what for entry in result["timeline"]] == ["created"]
+
+
+async def test_a_request_that_the_gateway_throttled_is_not_listed_as_unsent(world: World) -> None:
+    payment, log = await world.create(), world.service.accounts.log
+    result = NotContacted(detail="status 429", is_throttled=True)
+    log.add(about(payment, world.account_id), result, log.now_s())
+    await log.flush()
+    [error] = await errors(world)
+    assert error.outcome == "throttled"
 
 
 @pytest.mark.parametrize("padding", [0, 285])

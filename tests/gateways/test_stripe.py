@@ -160,6 +160,20 @@ async def test_a_server_error_that_stripe_repeats_for_a_day_is_not_an_outage(
     assert not outcome.has_responded
 
 
+async def test_a_creation_that_stripe_throttles_is_not_repeated(
+    gateway: StripeGateway, stripe: FakeStripe
+) -> None:
+    """Repeating it, only to cancel the intent, would triple the requests during throttling."""
+    stripe.respond_error(429, code="rate_limit")
+    outcome = await gateway.create_session(stripe.account, order())
+    assert isinstance(outcome, NotContacted)
+    assert outcome.is_throttled
+    stripe.respond(b"<html>", 429)  # from a proxy, after which Stripe may have received the request
+    outcome = await gateway.create_session(stripe.account, order())
+    assert type(outcome) is OutcomeUnknown
+    assert outcome.is_throttled
+
+
 async def test_a_missing_permission_is_not_mistaken_for_throttling(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:

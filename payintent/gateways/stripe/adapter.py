@@ -38,6 +38,7 @@ from payintent.gateways.port import (
     GatewaySessionRef,
     GatewaySessionRequest,
     GatewaySessionState,
+    NotContacted,
     OutcomeUnknown,
     RefundReport,
     RefundResult,
@@ -88,7 +89,7 @@ CREDENTIAL_PREFIXES = {
 }
 
 _OK = 200
-_FORBIDDEN, _NOT_FOUND, _CONFLICT, _SERVER_ERROR = 403, 404, 409, 500
+_FORBIDDEN, _NOT_FOUND, _CONFLICT, _TOO_MANY_REQUESTS, _SERVER_ERROR = 403, 404, 409, 429, 500
 _UNAUTHORISED_STATUSES = frozenset({401, 403})
 #: After these statuses, the request may have taken effect, or may still take effect.
 _UNSETTLED_STATUSES = frozenset({408, 409, 425, 429})
@@ -393,14 +394,18 @@ def _rejection(response: HttpResponse) -> SessionRejected | None:
 def _unusable(response: HttpResponse) -> OutcomeUnknown:
     """Build the outcome for a response without a result.
 
-    Stripe throttles with status 429. A 403 from Stripe means that the key lacks a permission. Any
-    other 403 comes from a proxy, which may be throttling.
+    Stripe throttles with status 429, and does not execute such a request. A 403 from Stripe means
+    that the key lacks a permission. Any other 403 comes from a proxy, which may be throttling.
     """
-    if response.status == _FORBIDDEN and _parse_error(response):
-        return OutcomeUnknown(detail=_error_detail(response), problem=AccountProblem.CREDENTIALS)
-    if response.status == _CONFLICT and _parse_error(response):  # a concurrent request of ours
-        return inconclusive_response(_error_detail(response))
-    return unusable_response(response.status, _error_detail(response))
+    detail = _error_detail(response)
+    if _parse_error(response):
+        if response.status == _TOO_MANY_REQUESTS:
+            return NotContacted(detail=detail, is_throttled=True)
+        if response.status == _FORBIDDEN:
+            return OutcomeUnknown(detail=detail, problem=AccountProblem.CREDENTIALS)
+        if response.status == _CONFLICT:  # a concurrent request of ours
+            return inconclusive_response(detail)
+    return unusable_response(response.status, detail)
 
 
 def _error_detail(response: HttpResponse) -> str:
