@@ -22,7 +22,8 @@ from payintent.refunds.model import (
 COLUMNS = """
     r.id, r.merchant_id, r.payment_id, r.capture_id, r.case_id, r.amount, r.amount_text,
     r.currency, r.amount_minor, r.reason, r.destination, r.address_entries, r.status,
-    r.failure_reason, r.step, r.reference, r.requested_by, r.note, r.inquiries, r.sent_at, r.created_at, r.updated_at
+    r.failure_reason, r.step, r.reference, r.requested_by, r.note, r.inquiries, r.sent_at,
+    r.created_at, r.updated_at
 """
 #: Condition that a dispute holds money of capture `c` that a refund has reserved.
 DISPUTED = """
