@@ -60,9 +60,9 @@ def list_goals(
     """List every goal with the result of this run."""
     create, get = report.create.pgbench_ratio or 0, report.get.pgbench_ratio or 0
     return [
-        Goal("POST /payments, 32 clients", create, CREATE_RATIO, " of pgbench"),
-        Goal("GET /payments/{id}, 32 clients", get, GET_RATIO, " of pgbench"),
-        Goal("GET /catalog, 304", report.catalog.empty_ratio, CATALOG_RATIO, " of an empty app"),
+        Goal("POST /v1/payments, 32 clients", create, CREATE_RATIO, " of pgbench"),
+        Goal("GET /v1/payments/{payment_id}, 32 clients", get, GET_RATIO, " of pgbench"),
+        Goal("GET /v1/catalog (304)", report.catalog.empty_ratio, CATALOG_RATIO, " of an empty app"),
         *(Goal(rate.name, rate.per_s, rate.goal_per_s, "/s") for rate in rates),
         Goal("on-chain payments settled", watcher.per_s, WATCHER_PER_S, "/s"),
         *(
@@ -76,7 +76,7 @@ def list_goals(
             for waits in limits.waits
         ),
         Goal(
-            f"POST /payments with {limits.backlog.events:,} due events",
+            f"POST /v1/payments with {limits.backlog.events:,} due events",
             limits.backlog.ratio,
             BACKLOG_RATIO_MIN,
             " of the rate without them",

@@ -27,7 +27,7 @@ _ROUNDS = 3
 _ROUND_S = 3.0
 _WARM_S = 0.5
 _KNOWN = 2_000  # payments to read
-_CREATE, _GET = "POST /payments", "GET /payments/{id}"
+_CREATE, _GET = "POST /v1/payments", "GET /v1/payments/{payment_id}"
 
 
 def main() -> None:

@@ -139,10 +139,10 @@ def show(report: Report, console: Console) -> None:
     for name in ("service", "CPU", "empty app", "CPU", "ratio", "pgbench", "ratio"):
         table.add_column(name, justify="right")
     for name, one in (
-        ("POST /payments", report.create),
-        ("GET /payments/{id}", report.get),
-        ("GET /checkout/{id}/quotes", report.quotes),
-        ("GET /catalog, 304", report.catalog),
+        ("POST /v1/payments", report.create),
+        ("GET /v1/payments/{payment_id}", report.get),
+        ("GET /v1/checkout/{checkout_id}/quotes", report.quotes),
+        ("GET /v1/catalog (304)", report.catalog),
     ):
         table.add_row(name, *_figures(one))
     console.print(table)
@@ -172,7 +172,7 @@ def _figures(one: Operation) -> list[str]:
 
 def _lists(lists: list[Listing]) -> Table:
     small, large = lists[0].rows
-    table = Table(title="GET /payments, pages of 20, one client")
+    table = Table(title="GET /v1/payments (pages of 20, one client)")
     table.add_column("")
     for rows in (small, large):
         table.add_column(f"{rows:,} rows: p50", justify="right")
