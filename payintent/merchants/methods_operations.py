@@ -6,14 +6,14 @@ from decimal import Decimal
 from typing import Annotated, ClassVar
 
 from payintent.chains import store as chain_store
-from payintent.core.errors import BadRequestError, NotFoundError
+from payintent.core.errors import BadRequestError, ConflictError, NotFoundError
 from payintent.core.languages import LOCALES
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts import store as account_store
 from payintent.gateways.amount_limits import parse_limits
 from payintent.merchants import methods_store as method_store
 from payintent.merchants import store as merchant_store
-from payintent.merchants.methods_store import MethodKind, NewPaymentMethod
+from payintent.merchants.methods_store import METHODS_MAX, MethodKind, NewPaymentMethod
 from payintent.merchants.model import FeeMode, PaymentMethod
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import (
@@ -118,6 +118,11 @@ class AddPaymentMethod(ChangeOperation[PaymentMethod], frozen=True, kw_only=True
         await merchant_store.lock(tx, self.merchant_id)  # waits for a concurrent activation
         has_gone_live = await merchant_store.has_gone_live(tx, self.merchant_id)
         check_approved(context, needs_approval=has_gone_live)
+        if await method_store.count(tx, self.merchant_id) >= METHODS_MAX:
+            raise ConflictError(
+                f"a merchant can have at most {METHODS_MAX} payment methods, including disabled"
+                " methods"
+            )
         contract = await chain_store.get_contract(tx, self.account_id)
         method = NewPaymentMethod(
             kind=self.kind,

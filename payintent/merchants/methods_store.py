@@ -131,6 +131,12 @@ async def add(
     )
 
 
+async def count(database: Executor, merchant_id: int) -> int:
+    return await database.value(
+        "SELECT count(*) AS count FROM payment_method WHERE merchant_id = $1", merchant_id
+    )
+
+
 async def list_for_merchant(
     database: Executor, merchant_id: int, watched_chains: Sequence[str]
 ) -> list[PaymentMethod]:
