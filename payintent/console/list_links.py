@@ -28,7 +28,7 @@ def make_list_links(request: Request) -> Mapping[str, str]:
         "list_query": f"?{list_query}" if list_query else "",
         "kept_list": _make_suffix(list_query),
         "list_value": list_query,
-        "export_query": _make_export_query(request),
+        "export_query": make_export_query(request),
     }
 
 
@@ -43,12 +43,13 @@ def _read_list_query(request: Request) -> str:
         return ""
 
 
-def _make_export_query(request: Request) -> str:
-    filters = [
-        (name, value)
-        for name, value in request.query_params.multi_items()
+def make_export_query(request: Request, **fixed_fields: str) -> str:
+    """Return the query of a list's export, with `fixed_fields` instead of the list's values."""
+    filters = {
+        name: value
+        for name, value in request.query_params.items()
         if name not in _CURSORS and value
-    ]
+    } | fixed_fields
     return f"?{urlencode(filters)}" if filters else ""
 
 

@@ -9,6 +9,7 @@ from urllib.parse import urlencode
 from starlette.responses import Response
 
 from payintent.console.access import OperatorVisit
+from payintent.console.list_links import make_export_query
 from payintent.db.database import get_current_time
 from payintent.merchants import store as merchant_store
 from payintent.operators.operation import ChangeOperation, ReadOperation
@@ -58,6 +59,7 @@ async def render_queue(
     rows = await visit.read(operation)
     fields |= {name: rows, "form_values": visit.query, "status_filter": operation.status}
     fields |= {"list_order": operation.order, "change_link": partial(change_query, visit)}
+    fields["export_query"] = make_export_query(visit.request, **order)
     next_link = make_next_link(visit, operation.order, [row.id for row in rows])
     fields["merchant_names"] = await read_merchant_names(visit, rows)
     fields["order_ids"] = await read_order_ids(visit, rows)

@@ -1,7 +1,9 @@
 """Every list can be exported with its filters, and every export is audited."""
 
 import csv
+import html
 import json
+import re
 from io import StringIO
 from typing import Any
 
@@ -34,6 +36,12 @@ def parse_csv(answer: Answer) -> list[dict[str, str]]:
     return list(csv.DictReader(StringIO(answer.body.decode(), newline="")))
 
 
+def find_export_link(answer: Answer) -> str:
+    match = re.search(r'href="([^"]+/export\.csv[^"]*)"', answer.body.decode())
+    assert match is not None
+    return html.unescape(match[1])
+
+
 async def list_export_entries(world: World) -> list[dict[str, Any]]:
     """Return the audit log's entries about exports."""
     rows = await world.rows(
@@ -49,8 +57,7 @@ async def test_every_list_is_exported_with_all_its_columns(
     path = LIST_PATHS[name]
     await open_case(operator.world)
     await add_dispute(operator.world, "dp_1", "open", await newest_case(operator.world))
-    assert f'href="{path}/export.csv"' in (await viewer.get(path)).body.decode()
-    answer = await viewer.get(f"{path}/export.csv")
+    answer = await viewer.get(find_export_link(await viewer.get(path)))
     assert f'filename="{name}.csv"' in answer.headers["Content-Disposition"]
     rows = parse_csv(answer)
     assert rows
@@ -77,6 +84,19 @@ async def test_an_export_contains_all_pages_whichever_page_is_open(
         ids = [line["id"] for line in rows]
         assert len(ids) == len(set(ids)) == 2 * PAGE_ROWS + 7
         assert ids == sorted(ids, reverse=order == "newest")
+
+
+@pytest.mark.parametrize(
+    "path", ["/cases", "/cases?order=newest", "/cases?status=ALL", "/cases?status=OPEN"]
+)
+async def test_an_export_has_the_order_of_the_list(
+    world: World, viewer: Visitor, path: str
+) -> None:
+    await world.rows(_MANY_CASES, world.merchant_id, 3)
+    page = await viewer.get(path)
+    listed = re.findall(r'href="/cases/(case_\w+)', page.body.decode())
+    rows = parse_csv(await viewer.get(find_export_link(page)))
+    assert [row["id"] for row in rows] == listed
 
 
 async def test_an_export_applies_the_filters_of_the_list_and_is_audited_with_them(
