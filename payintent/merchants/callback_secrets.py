@@ -10,7 +10,7 @@ from uuid import UUID
 from payintent.core.errors import BadRequestError
 from payintent.db.database import Executor, Tx
 from payintent.db.encryption_keys import ensure_writing_key
-from payintent.merchants.model import encode_secret
+from payintent.merchants.model import SIGNING_SECRETS_MAX, encode_secret
 from payintent.merchants.store import require_merchant
 from payintent.operators.fields import LIST_LIMIT_MAX, MerchantId, option
 from payintent.operators.operation import ChangeOperation, OperationContext, ReadOperation
@@ -56,16 +56,26 @@ async def list_secret_times(
 
 
 async def retire_secrets(tx: Tx, merchant_id: int, overlap_s: int) -> None:
-    """Make the current secrets expire in `overlap_s` seconds, unless they expire earlier."""
+    """Make the current secrets expire in `overlap_s` seconds, unless they expire earlier.
+
+    Secrets that will no longer be among the newest `SIGNING_SECRETS_MAX` expire now, because they
+    will no longer sign webhooks.
+    """
     await tx.fetch(
         """
-        UPDATE callback_secret
-        SET expires_at = clock() + $2 * interval '1 second'
-        WHERE merchant_id = $1
-            AND coalesce(expires_at, 'infinity') > clock() + $2 * interval '1 second'
+        UPDATE callback_secret s
+        SET expires_at = least(s.expires_at,
+            clock() + CASE WHEN v.number < $3 THEN $2 ELSE 0 END * interval '1 second')
+        FROM (
+            SELECT id, row_number() OVER (ORDER BY created_at DESC, id DESC) AS number
+            FROM callback_secret
+            WHERE merchant_id = $1 AND coalesce(expires_at, 'infinity') > clock()
+        ) v
+        WHERE s.id = v.id
         """,
         merchant_id,
         overlap_s,
+        SIGNING_SECRETS_MAX,
     )
 
 

@@ -12,6 +12,7 @@ from payintent.gateways.amount_limits import AmountLimits
 
 SECRET_PREFIX = "whsec_"  # noqa: S105 - the public prefix of every callback secret
 SECRET_BYTES_MIN, SECRET_BYTES_MAX = 24, 64
+SIGNING_SECRETS_MAX = 3  # callback secrets of a merchant that sign each webhook
 
 
 class FeeMode(StrEnum):

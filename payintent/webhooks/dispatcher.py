@@ -13,6 +13,7 @@ from payintent.core.errors import LockTimeoutError, StorageUnavailableError
 from payintent.core.ids import get_unix_ms
 from payintent.db.database import Database
 from payintent.merchants import callback_secrets
+from payintent.merchants.model import SIGNING_SECRETS_MAX
 from payintent.runtime import tracing
 from payintent.runtime.encryption import (
     Encryption,
@@ -24,7 +25,7 @@ from payintent.runtime.tracing import SpanKind
 from payintent.runtime.waiting import wait_for_event
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks import outbox_store
-from payintent.webhooks.model import SIGNATURES_MAX, AttemptResult, CircuitReport, OutgoingDelivery
+from payintent.webhooks.model import AttemptResult, CircuitReport, OutgoingDelivery
 from payintent.webhooks.outbox_store import AttemptRecord
 from payintent.webhooks.retry_schedule import compute_retry_wait_s
 from payintent.webhooks.sender import WebhookSender
@@ -89,7 +90,7 @@ class DatabaseOutbox:
         if not merchant_ids:
             return {}
         sealed_secrets = await callback_secrets.list_secrets(
-            self.database, list(merchant_ids), SIGNATURES_MAX
+            self.database, list(merchant_ids), SIGNING_SECRETS_MAX
         )
         keys: dict[int, list[bytes]] = {}
         for merchant_id in merchant_ids:

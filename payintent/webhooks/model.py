@@ -9,6 +9,8 @@ from datetime import datetime
 from enum import StrEnum
 from uuid import UUID
 
+from payintent.merchants.model import SIGNING_SECRETS_MAX
+
 
 class EventType(StrEnum):
     """Event types. Each type reports the end of a payment, so a payment has at most one event."""
@@ -97,9 +99,6 @@ class MissedEvents:
     until: datetime | None = None
 
 
-SIGNATURES_MAX = 3  # per delivery, while secrets are being rotated
-
-
 def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) -> str:
     """Return the `webhook-signature` header, with a `v1,<base64>` entry per key.
 
@@ -109,5 +108,5 @@ def sign(keys: Sequence[bytes], webhook_id: str, timestamp_s: int, body: bytes) 
     if not keys or not webhook_id or "." in webhook_id:
         raise ValueError("a signature requires a key, and a webhook ID without a dot")
     text = b"%s.%d.%s" % (webhook_id.encode(), timestamp_s, body)
-    digests = (hmac.digest(key, text, hashlib.sha256) for key in keys[:SIGNATURES_MAX])
+    digests = (hmac.digest(key, text, hashlib.sha256) for key in keys[:SIGNING_SECRETS_MAX])
     return " ".join("v1," + base64.b64encode(digest).decode() for digest in digests)

@@ -19,7 +19,7 @@ from aiohttp import web
 from standardwebhooks import Webhook
 
 from payintent.core.errors import StorageUnavailableError
-from payintent.merchants.callback_secrets import RotateCallbackSecret
+from payintent.merchants.callback_secrets import ListCallbackSecrets, RotateCallbackSecret
 from payintent.merchants.operations import SetCallbackUrl
 from payintent.payments.cancel import cancel_by_merchant
 from payintent.payments.model import Payment
@@ -589,6 +589,21 @@ async def test_both_secrets_verify_events_during_a_rotation(world: World, shop: 
         await create_events(world)
         await wait_for_states(world, delivered=2)
     assert len(shop.received[1][2]["webhook-signature"].split()) == 1
+
+
+async def test_only_secrets_that_sign_webhooks_are_listed_as_signing(
+    world: World, shop: Shop
+) -> None:
+    rotation = RotateCallbackSecret(merchant_id=world.merchant_id, overlap_s=3600)
+    for _ in range(4):
+        await world.perform(rotation)
+    shop.secrets = []
+    async with run_dispatcher(world):
+        await create_events(world)
+        await wait_for_states(world, delivered=1)
+    secrets = await world.perform(ListCallbackSecrets(merchant_id=world.merchant_id))
+    signature_count = len(shop.received[0][2]["webhook-signature"].split())
+    assert [secret.signs for secret in secrets] == [True] * signature_count + [False] * 2
 
 
 async def test_missed_events_can_be_resent_by_time_range(world: World) -> None:
