@@ -119,6 +119,9 @@ class EventFeedRoutes:
     async def _wait_for_page(self, request: Request, feed_request: FeedRequest) -> FeedPage:
         """Re-read whenever the merchant has new events, until an event matches the request.
 
+        If more events of other types occur than one read scans, the client must continue after
+        them, so the wait also ends.
+
         Waiting does not occupy an admission slot or a database connection. The page is empty if the
         wait times out, the client disconnects, or the process stops.
         """
@@ -135,7 +138,7 @@ class EventFeedRoutes:
                     is_last_read = (
                         loop.time() >= deadline or disconnect.done() or self.changes.closing
                     )
-                    if page.events or is_last_read:
+                    if page.events or page.has_more or is_last_read:
                         return page
                     with suppress(TimeoutError):
                         async with asyncio.timeout_at(deadline):

@@ -319,6 +319,20 @@ async def test_a_request_that_waits_for_one_type_ignores_other_types(api: Api) -
     assert payments_of((await task).json["data"]) == [payment_id]
 
 
+async def test_a_wait_ends_early_if_more_events_of_other_types_than_one_scan_occur(
+    api: Api,
+) -> None:
+    start = (await read(api)).json["after"]
+    started_at = time.monotonic()
+    task = asyncio.create_task(read(api, f"?wait=25&types=payment.completed&after={start}"))
+    await _until_subscribed(api)
+    await write_events(api.world, SCANNED_MAX + 1)
+    page = (await task).json
+    assert (page["data"], page["has_more"]) == ([], True)
+    assert page["after"] != start
+    assert time.monotonic() - started_at < WAIT_MAX_S - 5
+
+
 async def test_a_wait_ends_after_the_requested_time(api: Api) -> None:
     answer = await read(api, "?wait=1")
     assert (answer.status, answer.json["data"], answer.json["has_more"]) == (200, [], False)
