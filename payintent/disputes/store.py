@@ -37,6 +37,18 @@ async def lock(tx: Tx, account_id: int, reference: str) -> Dispute | None:
     return _build_dispute(row) if row else None
 
 
+async def has_undecided(tx: Tx, capture_id: UUID) -> bool:
+    """Return whether an undecided dispute holds some of a capture's money."""
+    return await tx.value(
+        """
+        SELECT EXISTS (
+            SELECT FROM dispute WHERE capture_id = $1 AND held_minor > 0 AND state <> 'lost'
+        )
+        """,
+        capture_id,
+    )
+
+
 async def write(tx: Tx, dispute: Dispute) -> None:
     """Store a new or changed dispute, and the amount that it holds."""
     await tx.fetch(

@@ -13,6 +13,7 @@ from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
 from payintent.core.errors import ConflictError, ErrorCode, RefusedError, UnprocessableError
 from payintent.core.money import CURRENCIES, TENDER, parse_amount, to_smallest_unit, trim_zeros
 from payintent.db.database import Database, Tx, get_current_time
+from payintent.disputes import store as dispute_store
 from payintent.disputes.model import compute_undisputed_amount
 from payintent.gateway_accounts.accounts import GatewayAccounts
 from payintent.gateway_accounts.health import PAUSE_S, GatewayChannel
@@ -203,7 +204,8 @@ async def auto_refund_case(
     ):
         return
     capture = await capture_store.lock(tx, capture_id)
-    if capture.undisputed_minor > 0:  # a gateway may report a capture of zero
+    # A gateway may report a capture of zero.
+    if capture.undisputed_minor == capture.remaining_minor > 0:
         await refund_case(tx, case_id, capture_id, AUTO_REFUND)
 
 
@@ -212,15 +214,19 @@ async def refund_case(
 ) -> Refund:
     """Queue a refund of a case's remaining money, which was not credited to a payment.
 
-    Raises `CONFLICT` if no money remains, or if the capture was credited, because its payment must
-    be refunded instead. The case is closed when the refund succeeds. If the capture has a payment,
-    it must be locked.
+    Raises `CONFLICT` if no money remains, if a dispute of some of the money is undecided, or if the
+    capture was credited, because its payment must be refunded instead. The case is closed when the
+    refund succeeds. If the capture has a payment, it must be locked.
     """
     capture = await capture_store.lock(tx, capture_id)
     if capture.credited:
         raise ConflictError("this money was credited to a payment; refund the payment instead")
     if capture.undisputed_minor == 0:
         raise ConflictError("no refundable money remains")
+    if await dispute_store.has_undecided(tx, capture.id):
+        raise ConflictError(
+            "some of this money is disputed; refund it after the dispute has been decided"
+        )
     destination, step = await choose_destination_and_step(
         tx, capture, destination, capture.undisputed_minor
     )

@@ -1,20 +1,25 @@
 """Unassigned money is refunded once, and automatically if the merchant has enabled that."""
 
 from collections.abc import Awaitable, Callable
+from dataclasses import replace
 from uuid import UUID, uuid4
 
 import pytest
 
 from payintent.cases import store as case_store
 from payintent.cases.model import AUTO_REFUND_KINDS, CaseKind
-from payintent.core.errors import ErrorCode, RefusedError
-from payintent.gateways.port import GatewaySessionState, SessionReport
+from payintent.cases.operations import ListCases, read_case_details
+from payintent.core.errors import ConflictError, ErrorCode, RefusedError
+from payintent.gateways.port import DisputeState, GatewaySessionState, SessionReport
 from payintent.payments import captures_store as capture_store
 from payintent.payments import store as payment_store
 from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.create import auto_refund_case, refund_case
 from payintent.refunds.model import AUTO_REFUND, RefundStatus
+from payintent.refunds.resolve_case import ResolveCase
+from tests.disputes.test_record import hear as hear_dispute
+from tests.disputes.test_record import report as dispute
 from tests.payments.test_expire import inquire_all, sweep
 from tests.refunds.refund_gateway import RefundGateway
 from tests.refunds.refund_setup import (
@@ -305,3 +310,31 @@ async def test_the_capture_of_a_case_is_locked_before_its_refund_is_written(worl
         assert (await capture_store.lock(tx, row["capture_id"])).undisputed_minor == 0
         with pytest.raises(RefusedError):
             await refund_case(tx, uuid4(), row["capture_id"], "bob")
+
+
+async def test_no_money_of_a_case_is_left_over_if_a_dispute_of_a_part_is_won(world: World) -> None:
+    payment = await _late(world)
+    partial_dispute = dispute(payment, capture="stray", amount_minor=59000)
+    await hear_dispute(world, partial_dispute)
+    [case] = await world.perform(ListCases(kind=CaseKind.LATE_PAYMENT))
+    refund = ResolveCase(case_id=case.id, resolution="refund", note="not ours")
+    with pytest.raises(ConflictError, match="dispute"):
+        await world.perform(refund)
+    await hear_dispute(world, replace(partial_dispute, state=DisputeState.WON))
+    await world.perform(refund)
+    assert await process_due_refunds(world) == 1
+    [request] = world.gateway.refunds
+    assert request.amount_minor == 159000
+    assert (await read_case_details(world.database, case.id)).status == "REFUNDED"
+
+
+async def test_the_rest_of_a_case_can_be_refunded_if_a_dispute_of_a_part_is_lost(
+    world: World,
+) -> None:
+    payment = await _late(world)
+    lost_dispute = dispute(payment, capture="stray", amount_minor=59000, state=DisputeState.LOST)
+    await hear_dispute(world, lost_dispute)
+    [case] = await world.perform(ListCases(kind=CaseKind.LATE_PAYMENT))
+    await world.perform(ResolveCase(case_id=case.id, resolution="refund", note="not ours"))
+    await process_due_refunds(world)
+    assert [request.amount_minor for request in world.gateway.refunds] == [100000]
