@@ -5,7 +5,6 @@ prefix: email addresses contain no colon, and metadata and events start with a b
 therefore contain both forms. Sealed metadata is a JSON string, plain metadata a JSON object.
 """
 
-import binascii
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Sequence
@@ -126,10 +125,10 @@ class PayerSealing:
     def _decrypt(self, stored_value: str, context: str) -> str:
         try:
             _, name, _, encoded = stored_value.split(":", 3)
-            box = b64decode(encoded, validate=True)
-        except (ValueError, binascii.Error) as error:
+            box = bytes([len(name)]) + name.encode() + b64decode(encoded, validate=True)
+        except ValueError as error:  # includes binascii.Error
             raise EncryptionKeyError(f"{context} has been altered") from error
-        return self._encryption.decrypt(bytes([len(name)]) + name.encode() + box, context).decode()
+        return self._encryption.decrypt(box, context).decode()
 
 
 def report_unreadable(table: str, row_id: UUID, error: EncryptionKeyError) -> None:

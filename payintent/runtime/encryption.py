@@ -61,17 +61,19 @@ class Encryption:
         return bytes([len(name)]) + name
 
     def get_key_name(self, sealed_value: bytes) -> str:
-        return sealed_value[1 : 1 + sealed_value[0]].decode()
+        return sealed_value[1 : 1 + sealed_value[0]].decode(errors="replace")
 
     def decrypt(self, sealed_value: bytes, context: str) -> bytes:
         """Decrypt a value. Raises `EncryptionKeyError` if it was encrypted for another context."""
+        if not sealed_value:
+            raise EncryptionKeyError(f"{context} is empty")
         name, payload = self.get_key_name(sealed_value), sealed_value[1 + sealed_value[0] :]
         if name not in self._ciphers:
             raise EncryptionKeyError(f"the key ring has no key named {name!r}")
         try:
             nonce, ciphertext = payload[:_NONCE_BYTES], payload[_NONCE_BYTES:]
             return self._ciphers[name].decrypt(nonce, ciphertext, context.encode())
-        except InvalidTag as error:
+        except (InvalidTag, ValueError) as error:  # ValueError: the nonce is incomplete
             message = f"{context} was encrypted with another key or for another row"
             raise EncryptionKeyError(message) from error
 

@@ -3,10 +3,12 @@
 import base64
 from collections.abc import Mapping
 from typing import Any
+from uuid import UUID
 
 import pytest
 from pydantic import SecretStr
 
+from payintent.db.sealing import PayerSealing
 from payintent.runtime.encryption import Encryption, EncryptionKeyError, load_encryption
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
@@ -51,6 +53,23 @@ def test_a_secret_with_a_changed_byte_cannot_be_decrypted() -> None:
         modified = sealed[:position] + bytes([sealed[position] ^ 1]) + sealed[position + 1 :]
         with pytest.raises(EncryptionKeyError):
             secrets.decrypt(modified, "place")
+
+
+def test_a_truncated_secret_cannot_be_decrypted() -> None:
+    secrets = _encryption({"old": OLD})
+    sealed = secrets.encrypt(b"hidden", "place")
+    for length in range(len(sealed)):
+        with pytest.raises(EncryptionKeyError):
+            secrets.decrypt(sealed[:length], "place")
+
+
+@pytest.mark.parametrize(
+    "stored", ["sealed:", "sealed:old::", "sealed:old::AAAA", f"sealed:{'k' * 300}::AAAA"]
+)
+def test_a_truncated_or_overlong_value_cannot_be_unsealed(stored: str) -> None:
+    sealing = PayerSealing(_encryption({"old": OLD}), is_on=True)
+    with pytest.raises(EncryptionKeyError):
+        sealing.unseal_email(UUID(int=1), stored)
 
 
 def test_a_rotated_key_ring_encrypts_with_the_new_key_and_decrypts_with_both() -> None:
