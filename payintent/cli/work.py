@@ -10,11 +10,12 @@ import sys
 from collections.abc import Callable
 
 import uvloop
-from prometheus_client import start_http_server
+from prometheus_client import REGISTRY
 
 from payintent.cli.common import FATAL_ERRORS, fail
 from payintent.cli.processes import Address, get_default_process_count, start_processes
 from payintent.runtime.log import get_logger, load_logging
+from payintent.runtime.processes.handover import BindError, bind
 from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.processes.metrics import serve_metrics
 from payintent.runtime.settings import Settings
@@ -29,8 +30,10 @@ def run_workers(settings: Settings, metrics: Address | None, processes: int | No
     load_logging()
     if processes == 1:
         if metrics is not None:
-            host, port = metrics
-            start_http_server(port, host)
+            try:
+                serve_metrics(bind(*metrics), REGISTRY)
+            except BindError as error:
+                fail(str(error))
         _run_worker(settings, None)
         return
     addresses = {} if metrics is None else {_METRICS: metrics}

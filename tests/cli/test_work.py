@@ -1,6 +1,9 @@
-"""If a worker stops because of an internal error, the error is logged."""
+"""A worker that cannot run ends with a reason."""
+
+import socket
 
 import pytest
+import typer
 from structlog.testing import capture_logs
 
 from payintent.cli import work
@@ -21,3 +24,14 @@ def test_an_internal_error_in_a_worker_is_logged_and_sets_the_exit_status(
     assert ended.value.code == 1
     assert [(line["event"], line["log_level"]) for line in lines] == [("worker_failed", "error")]
     assert lines[0]["exc_info"]
+
+
+def test_a_metrics_port_in_use_is_reported(
+    any_settings: Settings, capsys: pytest.CaptureFixture[str]
+) -> None:
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        port = listener.getsockname()[1]
+        with pytest.raises(typer.Exit):
+            work.run_workers(any_settings, ("127.0.0.1", port), 1)
+    reason = f"payintent: cannot listen on 127.0.0.1 port {port}: address already in use\n"
+    assert capsys.readouterr().err == reason
