@@ -52,7 +52,12 @@ from payintent.runtime import tracing
 from payintent.runtime.log import get_logger
 from payintent.runtime.settings import Settings
 from payintent.runtime.tracing import start_tracing
-from payintent.runtime.waiting import finish_unless_stopped, tune_garbage_collector, wait_for_event
+from payintent.runtime.waiting import (
+    finish_unless_stopped,
+    raise_file_limit,
+    tune_garbage_collector,
+    wait_for_event,
+)
 from payintent.service import Service, open_worker_service
 from payintent.webhooks import endpoints_store as endpoint_store
 from payintent.webhooks.dispatcher import DatabaseOutbox, Dispatcher
@@ -253,7 +258,7 @@ async def run_worker(settings: Settings, on_started: Callable[[], None] | None =
 async def run_loops(service: Service, stop: asyncio.Event) -> None:
     settings = service.settings
     sender = WebhookSender(settings, time.time)
-    windows = EndpointWindows(settings.webhook_sockets_max, time.monotonic)
+    windows = EndpointWindows(raise_file_limit(settings.webhook_sockets_max), time.monotonic)
     outbox = DatabaseOutbox(
         database=service.database,
         encryption=service.encryption,

@@ -1,6 +1,7 @@
-"""After a database outage, a worker catches up without doing anything twice."""
+"""A worker catches up after a database outage, without doing anything twice."""
 
 import asyncio
+import resource
 from collections.abc import AsyncIterator, Sequence
 from dataclasses import dataclass, field
 
@@ -132,6 +133,21 @@ async def test_work_that_falls_due_during_an_outage_is_done_once_after_it(
             await wait_until(is_done, "the worker catches up")
     assert sorted(shop.received) == await _event_ids(world)
     assert {line["event"] for line in lines if "step" in line} == {"step_deferred"}
+
+
+async def test_a_worker_raises_the_open_file_limit_for_its_webhook_connections(
+    world: World,
+) -> None:
+    """Container runtimes start processes with a soft limit of 1,024."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    resource.setrlimit(resource.RLIMIT_NOFILE, (1_024, hard_limit))
+    try:
+        async with working(world.service):
+            pass
+        raised_limit, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft_limit, hard_limit))
+    assert raised_limit > world.service.settings.webhook_sockets_max
 
 
 async def test_an_account_with_fifty_calls_in_flight_gets_no_more_calls() -> None:

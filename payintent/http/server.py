@@ -1,8 +1,7 @@
-"""The HTTP server: startup, graceful shutdown, and the open file limit."""
+"""The HTTP server: startup and graceful shutdown."""
 
 import asyncio
 import logging
-import resource
 import signal
 import socket
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from payintent.http.protocol import LimitedProtocol, SharedState, make_protocol_
 from payintent.runtime.processes.board import ConnectionShare
 from payintent.runtime.processes.member import reject_sighup
 from payintent.runtime.settings import Settings
-from payintent.runtime.waiting import tune_garbage_collector
+from payintent.runtime.waiting import raise_file_limit, tune_garbage_collector
 
 _KEEP_ALIVE_S = 75
 _STOP_WAIT_S = 20  # from SIGTERM to the last response, including the drain
@@ -30,7 +29,6 @@ RETIRE_SIGNAL = signal.SIGUSR1  # another process has taken over
 _SILENT_LOGGER = logging.getLogger("payintent.start")
 _SILENT_LOGGER.addHandler(logging.NullHandler())
 _SILENT_LOGGER.propagate = False
-_SPARE_FILES = 256  # file descriptors for the database, gateways and files
 
 
 class StoppableApplication(Protocol):
@@ -218,7 +216,7 @@ class DrainingServer(uvicorn.Server):
 def make_server(
     app: ASGIApp, settings: Settings, host: str, port: int, *, lifespan: bool = True
 ) -> DrainingServer:
-    protocol = make_protocol_class(settings, _raise_file_limit(settings.connections_max))
+    protocol = make_protocol_class(settings, raise_file_limit(settings.connections_max))
     return DrainingServer(
         uvicorn.Config(
             app,
@@ -238,14 +236,3 @@ def make_server(
         ),
         protocol.shared,
     )
-
-
-def _raise_file_limit(connection_count: int) -> int:
-    """Raise the open file limit if necessary, and return how many connections it allows."""
-    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
-    new_limit = connection_count + _SPARE_FILES
-    if hard_limit != resource.RLIM_INFINITY:
-        new_limit = min(new_limit, hard_limit)
-    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
-        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
-    return max(1, new_limit - _SPARE_FILES)

@@ -425,7 +425,9 @@ class Settings(BaseSettings):
     webhook_poll_s: Interval = 0.25
     """Poll interval of the outbox, in addition to notifications from the database."""
     webhook_sockets_max: Annotated[int, Field(ge=1, le=100_000)] = 2_048
-    """Maximum number of connections from a worker process to all endpoints."""
+    """Maximum number of connections from a worker process to all endpoints. A lower limit on open
+    files takes precedence.
+    """
     webhook_lease_s: Interval = 45.0
     """Time after which another worker may repeat a delivery. It must be longer than
     `PAYINTENT_WEBHOOK_TIMEOUT_S`.

@@ -1,7 +1,8 @@
-"""Concurrency helpers: interruptible waits, request slots and garbage collection."""
+"""Concurrency helpers: interruptible waits, request slots, garbage collection and open files."""
 
 import asyncio
 import gc
+import resource
 from collections import Counter
 from collections.abc import Awaitable, Callable, Generator, Hashable
 from contextlib import contextmanager
@@ -41,6 +42,20 @@ def tune_garbage_collector() -> None:
     """Collect garbage once per 50,000 new objects, and never scan the objects that exist now."""
     gc.freeze()
     gc.set_threshold(_COLLECT_AFTER_OBJECTS)
+
+
+_SPARE_FILES = 256  # file descriptors for the database, gateways and files
+
+
+def raise_file_limit(connection_count: int) -> int:
+    """Raise the open file limit if necessary, and return how many connections it allows."""
+    soft_limit, hard_limit = resource.getrlimit(resource.RLIMIT_NOFILE)
+    new_limit = connection_count + _SPARE_FILES
+    if hard_limit != resource.RLIM_INFINITY:
+        new_limit = min(new_limit, hard_limit)
+    if soft_limit != resource.RLIM_INFINITY and soft_limit < new_limit:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (new_limit, hard_limit))
+    return max(1, new_limit - _SPARE_FILES)
 
 
 #: Releases the slot of the current request; None outside a request.
