@@ -5,6 +5,8 @@ connection, because cancelling a commit that is waiting for a standby would leav
 committed on the primary only.
 """
 
+import socket
+import sys
 from collections.abc import AsyncGenerator, Callable, Iterable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
@@ -23,6 +25,7 @@ Row = Mapping[str, Any]
 _CONNECT_TIMEOUT_S = 10.0
 _HOST_TIMEOUT_S = 2.0  # per host, if the URL has several
 _CLOSE_TIMEOUT_S = 2.0
+_KEEPALIVE_S, _KEEPALIVE_RETRY_S, _KEEPALIVE_RETRIES = 60, 10, 3
 _STATEMENTS_MAX = 200  # prepared statements per connection
 _FIRST_CUSTOM_OID = 16_384  # lower OIDs are the same on every server (FirstNormalObjectId)
 #: Descriptions of built-in types, such as arrays. Without this cache, the driver would query them
@@ -156,6 +159,19 @@ class _UncancelledConnection(asyncpg.Connection):
         self._aborted = True
         self._transport.abort()
 
+    def enable_keepalives(self) -> None:
+        """Keep the connection open during a long statement, such as an index build.
+
+        Firewalls and load balancers drop idle connections without notice. The response would never
+        arrive.
+        """
+        stream = self._transport.get_extra_info("socket")
+        if sys.platform == "linux" and stream.family != socket.AF_UNIX:
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE, _KEEPALIVE_S)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPINTVL, _KEEPALIVE_RETRY_S)
+            stream.setsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPCNT, _KEEPALIVE_RETRIES)
+
     def is_read_only(self) -> bool:
         settings = cast("object", self.get_settings())
         return (
@@ -277,5 +293,6 @@ async def _connect_host(url: str, timeout_s: float, options: dict[str, Any]) -> 
         )
     except _UNREACHABLE as error:
         raise make_connection_error(error) from error
+    connection.enable_keepalives()
     connection.server = url
     return cast("Connection", connection)

@@ -1,10 +1,11 @@
 """Several hosts in a URL, and servers that do not accept writes."""
 
 import asyncio
+import socket
 from collections.abc import AsyncIterator
 from inspect import signature
 from pathlib import PurePath
-from typing import Any
+from typing import Any, cast
 from urllib.parse import urlsplit, urlunsplit
 
 import asyncpg
@@ -222,6 +223,17 @@ async def test_a_connection_that_becomes_read_only_is_removed_from_the_pool(
     pool.check()
     assert connection.is_closed()
     pool.release(await pool.acquire(PATIENCE_S))
+
+
+async def test_an_idle_connection_sends_keepalives_before_firewalls_drop_it(
+    database_url: str,
+) -> None:
+    connection = cast("Any", await connect(database_url))
+    stream = connection._transport.get_extra_info("socket")
+    assert stream.family == socket.AF_INET
+    assert stream.getsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE) == 1
+    assert stream.getsockopt(socket.IPPROTO_TCP, socket.TCP_KEEPIDLE) == 60
+    await connection.close()
 
 
 async def test_every_connection_has_an_application_name_for_its_purpose(world: World) -> None:
