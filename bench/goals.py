@@ -62,7 +62,9 @@ def list_goals(
     return [
         Goal("POST /v1/payments, 32 clients", create, CREATE_RATIO, " of pgbench"),
         Goal("GET /v1/payments/{payment_id}, 32 clients", get, GET_RATIO, " of pgbench"),
-        Goal("GET /v1/catalog (304)", report.catalog.empty_ratio, CATALOG_RATIO, " of an empty app"),
+        Goal(
+            "GET /v1/catalog (304)", report.catalog.empty_ratio, CATALOG_RATIO, " of an empty app"
+        ),
         *(Goal(rate.name, rate.per_s, rate.goal_per_s, "/s") for rate in rates),
         Goal("on-chain payments settled", watcher.per_s, WATCHER_PER_S, "/s"),
         *(

@@ -284,3 +284,16 @@ async def test_an_http_1_0_client_gets_no_interim_response(api: Api) -> None:
     answer = await exchange(api.base, request)
     assert answer is not None
     assert answer.status == 201
+
+
+async def test_trailers_are_not_treated_as_headers(api: Api) -> None:
+    """A proxy checks and replaces headers, but may pass trailers on."""
+    head, _, body = _create(api, b"Transfer-Encoding: chunked\r\n", _CHUNKED).partition(b"\r\n\r\n")
+    lines = head.split(b"\r\n")
+    for name in (b"Authorization", b"Idempotency-Key"):
+        [field] = [line for line in lines if line.startswith(name)]
+        headers = b"\r\n".join(line for line in lines if line != field)
+        answer = await exchange(api.base, headers + b"\r\n\r\n" + body[:-2] + field + b"\r\n\r\n")
+        assert answer is not None
+        assert answer.status == (401 if name == b"Authorization" else 400)
+    assert await count(api) == 0
