@@ -214,7 +214,7 @@ class LimitedProtocol(HttpToolsProtocol):
         self.expect_100_continue &= self.parser.get_http_version() != "1.0"
         super().on_headers_complete()
         self._is_in_headers = False
-        self.headers = []  # for trailers, which must not be merged into the headers (RFC 9110, 6.5.1)
+        self.headers = []  # discards trailers: they must not become headers (RFC 9110, 6.5.1)
 
     def on_body(self, body: bytes) -> None:
         self._header_bytes -= len(body)
