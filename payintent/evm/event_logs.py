@@ -44,8 +44,6 @@ _SOURCE_FOLDER = Path(__file__).parents[2] / "contracts"
 _SUPPORTED_VERSIONS = ("PaymentGateway",)
 FACTORY, FORWARDER = "DepositFactory", "DepositForwarder"
 _PUBLIC_ENTRIES = {"pay", "refund", "is_paid", "Paid", "Refunded"}
-_REVERT_CODE = 3  # JSON-RPC error code
-_REVERT_WORD = re.compile(r"revert", re.IGNORECASE)
 _REASON = re.compile(r"execution reverted:? ?(.*)", re.DOTALL)
 
 
@@ -108,10 +106,10 @@ def _build_runtime_code(contract: dict[str, Any]) -> RuntimeCode:
 
 def read_revert(error: RpcErrorResponse) -> CallRevertedError | None:
     """Decode a revert by the contract; None if the node itself rejected the call."""
-    if error.code != _REVERT_CODE and not _REVERT_WORD.search(error.message):
+    if not error.is_revert:
         return None
     try:
-        data = bytes.fromhex(error.data.removeprefix("0x"))
+        data = bytes.fromhex(error.data.removeprefix("Reverted ").removeprefix("0x"))
     except ValueError:
         data = b""
     text = _REASON.match(error.message)  # used only if the data has no reason

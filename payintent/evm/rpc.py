@@ -51,6 +51,8 @@ _TOO_MANY_REQUESTS = 429
 _CHUNK_BYTES = 64 * 1024
 _DOUBLINGS_MAX = 16
 _RATE_LIMIT_TEXT = re.compile(r"rate.?limit|too many requests|per second", re.IGNORECASE)
+_REVERT_CODE = 3
+_REVERT_WORD = re.compile(r"revert", re.IGNORECASE)
 _log = get_logger("chain")
 _Result = TypeVar("_Result")
 
@@ -102,6 +104,13 @@ class RpcErrorResponse:
     code: int
     message: str = field(repr=False)
     data: str = field(default="", repr=False)
+
+    @property
+    def is_revert(self) -> bool:
+        """Return whether a contract rejected the call. It may have chosen the message."""
+        return self.code == _REVERT_CODE or bool(
+            _REVERT_WORD.search(self.message) or _REVERT_WORD.search(self.data)
+        )
 
 
 RpcResponse = msgspec.Raw | RpcErrorResponse
@@ -328,7 +337,8 @@ def _to_response(reply: _CallResponse) -> RpcResponse:
     if reply.error is None:
         return reply.result  # decoding an empty result fails later
     error = RpcErrorResponse(reply.error.code, reply.error.message, _decode_text(reply.error.data))
-    if error.code == _TOO_MANY_REQUESTS or _RATE_LIMIT_TEXT.search(error.message):
+    is_rate_limit = error.code == _TOO_MANY_REQUESTS or _RATE_LIMIT_TEXT.search(error.message)
+    if is_rate_limit and not error.is_revert:
         raise RpcFaultError(RpcFault.THROTTLED)
     return error
 

@@ -662,6 +662,15 @@ REVERTS = {
     "a secret in the message": ({"message": "revert at https://node.test/key"}, ""),
     "broken data": ({"code": 3, "message": "VM Exception", "data": "Reverted 0x"}, ""),
     "a custom error": ({"code": 3, "message": "x", "data": "0xcafebabe"}, "0xcafebabe"),
+    "Nethermind": (
+        {"code": -32_015, "message": "VM execution error.", "data": f"Reverted {WORDS}"},
+        "already paid",
+    ),
+    # A refund's recipient may be a contract that chooses this reason.
+    "a reason that resembles a rate limit": (
+        {"code": 3, "message": "execution reverted: too many requests per second"},
+        "too many requests per second",
+    ),
 }
 
 
