@@ -245,6 +245,8 @@ class RpcEndpoint:
         if text.lstrip()[:1] != b"[":
             return [_to_single_response(_RESPONSE.decode(text), ids)]
         responses = _RESPONSES.decode(text)
+        if len(responses) == 1 < len(ids):  # some nodes reject a batch with a list
+            return [_to_single_response(responses[0], ids)]
         by_id = {response.id: response for response in responses}
         if len(ids) == 1 or len(responses) != len(ids) or by_id.keys() != set(ids):
             raise RpcFaultError(RpcFault.MALFORMED)
@@ -324,7 +326,7 @@ def _check_url(url: str, name: str) -> str:
 
 
 def _to_single_response(reply: _CallResponse, ids: Sequence[int]) -> RpcResponse:
-    """Convert a reply that is not a list: the response to a single call, or a rejected batch."""
+    """Convert a single reply: the response to a single call, or the error of a rejected batch."""
     response = _to_response(reply)
     if len(ids) == 1 and reply.id in (ids[0], None if reply.error else ids[0]):
         return response

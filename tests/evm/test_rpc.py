@@ -330,6 +330,23 @@ async def test_the_batch_size_stays_small_once_a_node_has_rejected_larger_batche
     assert node.done["refused_batch"] == refused
 
 
+@pytest.mark.parametrize("has_id", [True, False], ids=["geth", "erigon"])
+async def test_a_rejected_batch_may_be_reported_as_a_list_with_one_error(has_id: bool) -> None:
+    sizes: list[int] = []
+
+    def respond(calls: list[dict[str, Any]]) -> Any:
+        sizes.append(len(calls))
+        if len(calls) > 5:
+            return [make_error(calls[0] if has_id else None, "batch too large")]
+        return [make_result(call, _receipt(call["params"][0])) for call in calls]
+
+    async with scripted_reader(respond) as reader:
+        receipts = await reader.fetch_receipts(NODE, HASHES)
+
+    assert [item.tx_hash for item in receipts if item] == HASHES
+    assert sizes == [10, 5, 5]
+
+
 async def test_larger_batches_are_tried_again_after_some_requests(
     node: FaultyNode, reader: RpcChainReader, monkeypatch: pytest.MonkeyPatch
 ) -> None:
