@@ -160,8 +160,8 @@ class RpcChainReader:
         """Search the blocks from `start` to `end` for logs of these contracts.
 
         Raises `EndpointBehindError` if the endpoint lacks `end` or `before`. Raises
-        `BlockRangeTooLargeError` if the endpoint refuses the search; the span is then reduced, so
-        a retry loop terminates.
+        `BlockRangeTooLargeError` if the endpoint refuses the search. The span is then reduced,
+        unless the search was wider, so a loop that searches at most the span terminates.
         """
         if not contracts or not 0 <= start <= end:  # nodes treat an empty list as all contracts
             raise ValueError("a search needs contracts and blocks")
@@ -381,7 +381,7 @@ class RpcChainReader:
         return final, latest
 
     def _narrow_span(self, endpoint: str, blocks: int) -> BlockRangeTooLargeError:
-        """Halve the span, to at least one block.
+        """Reduce the span, to at least one block.
 
         If an endpoint refuses a single block, an `RpcFaultError` is raised instead.
         """

@@ -35,7 +35,9 @@ class SearchLimits:
             self.recipients, self._searches = min(RECIPIENTS_MAX, 2 * self.recipients), 0
 
     def narrow_span(self, blocks: int) -> None:
-        self.span = max(1, min(self.span, blocks) // 2)
+        """Halve the span after a refused search, unless the search was wider than the span."""
+        if blocks <= self.span:
+            self.span = max(1, blocks // 2)
 
     def narrow_recipients(self, recipients: int) -> None:
         self.recipients, self._searches = max(1, min(self.recipients, recipients) // 2), 0

@@ -15,7 +15,7 @@ from payintent.db.driver import connect_as
 from payintent.db.pool import ConnectionPool
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.port import LogBatch, PaidLog
-from payintent.onchain import watcher
+from payintent.onchain import pending_transfers, watcher
 from payintent.onchain.log_proof import LogClaim, LogProof, prove_logs
 from payintent.onchain.watch_loop import watch_once
 from payintent.payments.model import Payment, Session
@@ -108,6 +108,22 @@ async def test_each_block_is_queried_if_a_range_search_does_not_confirm_the_logs
     proof = await prove(ground, logs)
     assert (proof.logs, proof.unproven) == (logs, [])
     assert second.done["dropped"] or second.done["refused"]
+
+
+async def test_a_proof_does_not_reduce_the_range_of_an_endpoint(pair: Pair) -> None:
+    ground, _, second = pair
+    logs = await pay_in_many_blocks(ground)
+    second.faults = Faults(range_max=3)
+    blocks = pending_transfers.read_block_ranges(
+        ground.reader, "native-2", 1, await ground.height(), [_contract(ground)]
+    )
+    assert [log for batch in [batch async for batch in blocks] for log in batch.logs] == logs
+    before = ground.reader.get_span("native-2")
+
+    proof = await prove(ground, logs)
+
+    assert (proof.logs, proof.unproven) == (logs, [])
+    assert ground.reader.get_span("native-2") == before
 
 
 async def test_a_log_in_a_range_is_proven_only_if_every_field_matches(pair: Pair) -> None:
