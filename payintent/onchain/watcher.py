@@ -119,28 +119,32 @@ class FinalBlockReader:
     async def recheck_recent_blocks(self, cursor: ChainCursor, heads: Sequence[ChainHeads]) -> None:
         """Every ten minutes, re-read the last hour of final blocks from a different endpoint.
 
-        Only a few ranges are read per pass, so that new blocks are not delayed. The next pass
-        continues at the next range, even after a failure.
+        Only a few ranges are read per pass, so that new blocks are not delayed. If an endpoint
+        fails, the next endpoint continues. The next pass continues at the next range.
         """
         slug = self.chain.slug
         contracts = await self._get_contracts()
         start = await self._next_recheck_block(cursor, contracts)
         # `names` starts with working endpoints, so the last name probably did not supply the logs.
         endpoints = _endpoints_with_final(heads, cursor.block)
-        source = next((name for name in reversed(self.reader.names) if name in endpoints), None)
-        if start is None or source is None:
+        sources = [name for name in reversed(self.reader.names) if name in endpoints]
+        if start is None or not sources:
             return
         last_checked = start - 1
-        try:
-            ranges = read_block_ranges(self.reader, source, start, cursor.block, list(contracts))
-            async with aclosing(ranges):
-                for _ in range(_RECHECK_RANGES_MAX):
-                    if (batch := await anext(ranges, None)) is None:
-                        break
-                    await self._settle_missed(batch, heads, contracts)
-                    last_checked = batch.end.number
-        except ChainUnavailableError as error:
-            _log.warning("second_look_deferred", chain=slug, why=str(error))
+        for source in sources:
+            ranges = read_block_ranges(
+                self.reader, source, last_checked + 1, cursor.block, list(contracts)
+            )
+            try:
+                async with aclosing(ranges):
+                    for _ in range(_RECHECK_RANGES_MAX):
+                        if (batch := await anext(ranges, None)) is None:
+                            break
+                        await self._settle_missed(batch, heads, contracts)
+                        last_checked = batch.end.number
+                break
+            except ChainUnavailableError as error:
+                _log.warning("second_look_deferred", chain=slug, why=str(error))
         await chain_store.set_recheck_progress(
             self.database, slug, last_checked, ended=last_checked >= cursor.block
         )

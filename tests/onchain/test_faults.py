@@ -194,6 +194,25 @@ async def test_a_log_omitted_by_every_endpoint_is_found_by_the_recheck(
     assert LATE_LOGS.labels("native")._value.get() == before + 1
 
 
+async def test_an_endpoint_that_rejects_searches_does_not_prevent_rechecks(
+    world: World, chain_url: str
+) -> None:
+    async with read_through(world, [chain_url] * 3) as (ground, nodes):
+        payment, session = await ground.bill("USDT")
+        await ground.turn()
+        nodes[2].faults = Faults(range_max=0)
+        for node in nodes[:2]:
+            node.faults = Faults(drop_logs=1.0)
+        await ground.pay(session)
+        await ground.final()
+        assert await ground.dispositions() == []
+        for node in nodes[:2]:
+            node.faults = HONEST
+        await ground.move_clock(601)
+        await try_to_poll(ground, 3)
+        assert await ground.status(payment) == "PAID"
+
+
 async def test_a_recheck_in_small_steps_completes(
     alone: tuple[ChainWorld, Nodes],
 ) -> None:
