@@ -29,10 +29,14 @@ Fact = TypeVar("Fact")
 
 @dataclass(frozen=True, slots=True)
 class Reading(Generic[Log, Fact]):
-    """The logs that an endpoint reports: up to block `end` with their facts, and newer logs."""
+    """The logs that an endpoint reports: up to block `end` with their facts, and newer logs.
+
+    Newer logs are read up to block `last`.
+    """
 
     endpoint: str
     end: Block
+    last: int
     facts: Mapping[Log, Fact]
     newer: Sequence[Log] = field(default_factory=list[Log])
 
@@ -41,10 +45,12 @@ class Reading(Generic[Log, Fact]):
 class Agreement(Generic[Log, Fact]):
     """The logs that enough endpoints report up to block `end`, and all newer logs.
 
-    `unproven` maps each unproven log to an endpoint that reports it.
+    All endpoints were read at least up to block `last`. `unproven` maps each unproven log to an
+    endpoint that reports it.
     """
 
     end: Block
+    last: int
     facts: Mapping[Log, Fact]
     newer: Sequence[Log]
     unproven: Mapping[Log, str] = field(default_factory=dict[Log, str])
@@ -131,7 +137,9 @@ def _merge(readings: Sequence[Reading[Log, Fact]]) -> Agreement[Log, Fact]:
         for log in (*item.facts, *item.newer)
         if log.block_number > last
     }
-    return Agreement(shortest.end, shortest.facts, list(newer.values()))
+    return Agreement(
+        shortest.end, min(item.last for item in readings), shortest.facts, list(newer.values())
+    )
 
 
 @dataclass(slots=True)
@@ -182,6 +190,7 @@ async def _prove(
     await _ask_for_blocks(reader, source, votes)
     return Agreement(
         merged.end,
+        merged.last,
         {log: fact[0] for log in votes.reporters if (fact := votes.proven_fact(log)) is not None},
         merged.newer,
         {log: supplier[log] for log in votes.list_doubtful() if not votes.is_denied(log)},

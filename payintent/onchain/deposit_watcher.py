@@ -186,7 +186,8 @@ class DepositWatcher:
                 return False
             await deposits_store.mark_covered(tx, open_addresses.new_session_ids)
             decidable = await deposits_store.list_decidable_sessions(tx, slug, deposits.end.at)
-            count = await self._settle(tx, (start, newest), deposits, addresses, decidable)
+            read_blocks = (start, deposits.last)
+            count = await self._settle(tx, read_blocks, deposits, addresses, decidable)
         DEPOSITS.labels(slug).inc(count)
         return deposits.end.number < chain_cursor.block
 
@@ -302,25 +303,23 @@ class _DepositSource:
         Newer blocks are read in up to `_SEARCHES_MAX` searches.
         """
         blocks = replace(self.blocks, last=min(self.blocks.last, self.latest[name]))
-        reading, last = await self._search(name, blocks)
+        reading = await self._search(name, blocks)
         for _ in range(1, _SEARCHES_MAX):
-            if reading.end.number < blocks.final or last == blocks.last:
+            if reading.end.number < blocks.final or reading.last == blocks.last:
                 break
-            rest, last = await self._search(name, replace(blocks, first=last + 1))
+            rest = await self._search(name, replace(blocks, first=reading.last + 1))
             if rest.end.hash != reading.end.hash:
                 raise ChainUnavailableError(f"{name} replaced block {reading.end.number}")
-            reading = replace(reading, newer=[*reading.newer, *rest.newer])
+            reading = replace(reading, last=rest.last, newer=[*reading.newer, *rest.newer])
         return reading
 
-    async def _search(
-        self, name: str, blocks: _Range
-    ) -> tuple[Reading[TransferLog, datetime], int]:
-        """Search a range as far as the endpoint's span allows, and return the last block read."""
+    async def _search(self, name: str, blocks: _Range) -> Reading[TransferLog, datetime]:
+        """Search a range as far as the endpoint's span allows."""
         while True:
             end = min(blocks.first + self.reader.get_span(name) - 1, blocks.last)
             part = _Range(blocks.first, min(blocks.final, end), end)
             try:
-                return await self._read_chunks(name, part, self.addresses), end
+                return await self._read_chunks(name, part, self.addresses)
             except BlockRangeTooLargeError:
                 if end == blocks.first:
                     raise
@@ -353,6 +352,7 @@ class _DepositSource:
         return Reading(
             name,
             final,
+            blocks.last,
             {log: times[log.block_number] for log in final_logs},
             [log for log in logs if log.block_number > final.number],
         )

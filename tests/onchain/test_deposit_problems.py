@@ -134,6 +134,28 @@ async def test_an_omitted_transfer_is_found_by_the_recheck(
     assert await books(deposits) == {"chain_deposits": -TOTAL, "merchant_payable": TOTAL}
 
 
+async def test_a_pending_transfer_stays_while_its_block_cannot_be_read(
+    world: World, chain_url: str
+) -> None:
+    """Otherwise the buyer would be asked to pay again, and could change the method."""
+    async with AsyncExitStack() as stack:
+        nodes = [await stack.enter_async_context(FaultyNode(chain_url)) for _ in range(3)]
+        ground = await stack.enter_async_context(
+            chain_world(world, chain_url, endpoints=[node.url for node in nodes])
+        )
+        deposits = await add_factory(ground, "USDT")
+        await ground.final()
+        for late_node in nodes[1:]:
+            late_node.faults = Faults(lag=1)
+        _, session = await deposits.bill()
+        await deposits.transfer(session)
+        await ground.turn()
+        assert await states(deposits, session) == ["sighted"]
+        nodes[0].faults = Faults(range_max=0)
+        await ground.turn()
+        assert await states(deposits, session) == ["sighted"]
+
+
 async def test_a_transfer_in_blocks_read_before_its_address_was_stored_is_found(
     deposits: DepositGround,
 ) -> None:

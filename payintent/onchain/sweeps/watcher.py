@@ -144,7 +144,7 @@ class _SweepSource:
         facts = {sweep.log: _Received(sweep.received) for sweep in sweeps}
         facts |= {log: _Received(log.amount, transfer) for log, transfer in flushed.items()}
         await self._check_blocks(name, list(facts))
-        return Reading(name, block, facts)
+        return Reading(name, block, end, facts)
 
     async def _check_blocks(self, name: str, logs: Sequence[SweepLog]) -> None:
         """Check that the endpoint still has the logs' blocks."""
