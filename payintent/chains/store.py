@@ -414,8 +414,7 @@ async def halt(database: Executor, slug: str, why: str) -> None:
     await database.fetch(
         f"""
         UPDATE chain_cursor k
-        SET halted = coalesce(k.halted, $2), watched_until = {END_OF_WATCH}
-        {CURRENT_TIME_SOURCE}
+        SET halted = coalesce(k.halted, $2), watched_until = {END_OF_WATCH} {CURRENT_TIME_SOURCE}
         WHERE k.chain = $1
         """,
         slug,
@@ -424,7 +423,7 @@ async def halt(database: Executor, slug: str, why: str) -> None:
 
 
 async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
-    """Resume a halted chain, from a given block or after the last block read.
+    """Resume a halted chain, and read all blocks after a given block again.
 
     A `block` after the last block read is ignored, because payments in the blocks in between would
     be missed.
@@ -434,7 +433,11 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
         WITH resumed AS (
             UPDATE chain_cursor k
             SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
-                second_look_block = NULL, watched_until = {END_OF_WATCH}
+                second_look_block = NULL, watched_until = {END_OF_WATCH},
+                deposit_block = CASE WHEN deposit_block > $2 THEN $2 ELSE deposit_block END,
+                sweep_block = CASE WHEN sweep_block > $2 THEN $2 ELSE sweep_block END,
+                long_look_block = CASE WHEN long_look_block > $2 THEN $2 ELSE long_look_block END,
+                deposit_at = NULL, look_until = NULL
             {CURRENT_TIME_SOURCE}
             WHERE k.chain = $1
             RETURNING k.*

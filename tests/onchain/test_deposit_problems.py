@@ -8,6 +8,7 @@ import pytest
 
 from payintent.accounting.ledger_check_store import find_differences
 from payintent.accounting.ledger_store import list_balances
+from payintent.chains.operations import ResumeChain
 from payintent.core import ids
 from payintent.onchain.wallet_sessions import get_chain_view
 from payintent.payments.model import Session
@@ -154,6 +155,30 @@ async def test_a_pending_transfer_stays_while_its_block_cannot_be_read(
         nodes[0].faults = Faults(range_max=0)
         await ground.turn()
         assert await states(deposits, session) == ["sighted"]
+
+
+async def test_a_chain_resumed_at_an_earlier_block_rereads_its_deposits(
+    omitting: tuple[DepositGround, FaultyNode],
+) -> None:
+    deposits, node = omitting
+    ground = deposits.ground
+    await ground.world.rows("UPDATE chain SET block_time_ms = 60000")
+    payment, session = await deposits.bill(expires_in_s=86_400)
+    await ground.final()
+    before = (await ground.cursor()).block
+    node.faults = Faults(drop_logs=1.0)
+    await deposits.transfer(session)
+    for _ in range(2):  # until the rechecks begin at later blocks
+        await ground.mine(100)
+        await ground.pass_time(3_601)
+        await ground.turn()
+    node.faults = Faults()
+    await ground.pass_time(3_601)
+    await ground.turn()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    await ground.world.perform(ResumeChain(chain="native", block=before))
+    await ground.turn()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
 
 
 async def test_a_transfer_in_blocks_read_before_its_address_was_stored_is_found(

@@ -124,7 +124,7 @@ async def list_open(database: Executor, chain: str) -> list[OpenBatch]:
     rows = await database.fetch(
         """
         SELECT b.id, b.chain, b.account_id, b.sender, b.tx_hash,
-            CASE WHEN k.sweep_block >= k.deposit_block
+            CASE WHEN k.sweep_block >= k.deposit_block AND k.deposit_at IS NOT NULL
                 THEN extract(epoch FROM k.deposit_at - b.created_at)::float ELSE 0 END AS read_s
         FROM sweep_batch b
         JOIN chain_cursor k ON k.chain = b.chain
