@@ -205,11 +205,7 @@ class DepositWatcher:
     async def _read_at_endpoints(
         self, blocks: "_Range", heads: Sequence[ChainHeads], addresses: Sequence[bytes]
     ) -> "Deposits":
-        tokens = [
-            token.address
-            for token in await chain_store.list_tokens(self.database, self.chain.slug)
-            if token.address is not None and not token.native
-        ]
+        tokens = await deposits_store.list_tokens(self.database, self.chain.slug)
         latest = {head.endpoint: head.latest.number for head in heads}
         source = _DepositSource(self.reader, blocks, latest, tokens, addresses)
         block = max(blocks.first, blocks.final)

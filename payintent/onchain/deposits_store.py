@@ -5,9 +5,10 @@ from dataclasses import dataclass
 from datetime import datetime
 from uuid import UUID
 
+from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
-from payintent.evm.port import TransferLog
+from payintent.evm.port import NATIVE, TransferLog
 from payintent.onchain.deposit_rules import DepositCapture, DepositEvidence, FinalDeposit
 from payintent.onchain.sweeps import store as sweeps_store
 
@@ -96,6 +97,24 @@ async def get_open_addresses(database: Executor, chain: str) -> OpenAddresses:
     )
     assert row is not None  # noqa: S101 - an aggregate has one row
     return OpenAddresses(**row)
+
+
+async def list_tokens(database: Executor, chain: str) -> list[bytes]:
+    """List the addresses of the chain's tokens and of the tokens in which open sessions are quoted.
+
+    An operator can change a token's address while buyers still pay to the previous token.
+    """
+    rows = await database.fetch(
+        """
+        SELECT address FROM chain_token WHERE chain = $1
+        UNION
+        SELECT token_address FROM session
+        WHERE chain = $1 AND life <> 'ended' AND provider = $2
+        """,
+        chain,
+        DEPOSIT_PROVIDER,
+    )
+    return [row["address"] for row in rows if row["address"] not in (None, NATIVE)]
 
 
 async def find_addresses(
@@ -363,9 +382,14 @@ async def _list_uncaptured(
     rows = await database.fetch(
         """
         SELECT r.id, r.session_id, r.tx_hash, r.log_index, r.amount::text AS amount, r.mined_at,
-            coalesce(t.symbol, '0x' || encode(r.token, 'hex')) AS currency
+            CASE WHEN r.token = s.token_address THEN s.currency
+                ELSE coalesce((SELECT max(symbol) FROM chain_token t
+                        WHERE t.chain = r.chain AND t.address = r.token
+                            AND t.symbol <> s.currency),
+                    '0x' || encode(r.token, 'hex'))
+            END AS currency
         FROM chain_receipt r
-        LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token
+        JOIN session s ON s.id = r.session_id
         WHERE r.session_id = ANY($1::uuid[]) AND r.disposition = 'deposit'
             AND r.deposit_capture_id IS NULL
         ORDER BY r.block, r.log_index

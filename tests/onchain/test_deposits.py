@@ -216,6 +216,36 @@ async def test_the_method_cannot_be_changed_while_a_transfer_is_pending(
     assert refused.value.code is ErrorCode.INVALID_CHECKOUT_STATE
 
 
+async def test_a_session_accepts_only_the_token_of_its_quote_after_the_tokens_address_changes(
+    two_tokens: DepositGround,
+) -> None:
+    ground, half = two_tokens.ground, 12_750_000
+    payment, session = await two_tokens.bill()
+    await two_tokens.transfer(session, half)
+    await ground.final(40)
+    await ground.world.rows(
+        "UPDATE chain_token SET address = NULL WHERE symbol = 'USDC' AND chain = 'ethereum'"
+    )
+    new_address = ground.token("USDC")
+    await ground.world.perform(SetToken(chain="ethereum", symbol="USDT", address=new_address))
+    await two_tokens.transfer(session, half, "USDC")
+    await ground.final(40)
+    assert await two_tokens.outcome(payment) == ("PROCESSING", None, [])
+    await two_tokens.transfer(session, half)
+    await ground.final(40)
+    await two_tokens.sweep(session)
+    await ground.final(40)
+    assert await two_tokens.outcome(payment) == ("PAID", None, ["DOUBLE_PAYMENT"])
+    assert await captures(two_tokens) == [
+        Money(True, "USDT", 2 * half),
+        Money(False, new_address, half),
+    ]
+    assert await two_tokens.balances() == {
+        "chain_receiver USDT": 2 * half,
+        f"chain_deposits {new_address}": half,
+    }
+
+
 async def test_unlisted_tokens_and_zero_transfers_are_ignored(
     two_tokens: DepositGround,
 ) -> None:

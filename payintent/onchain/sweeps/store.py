@@ -115,8 +115,10 @@ async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[b
         INSERT INTO deposit_sweep (id, chain, account_id, uuid, session_id, token, currency,
             succeeded, amount, received, block, block_hash, tx_hash, log_index)
         SELECT w.id, $1, a.account_id, w.uuid, a.session_id, w.token,
-            coalesce(t.symbol, '0x' || encode(w.token, 'hex')), w.succeeded, w.amount::numeric,
-            w.received::numeric, w.block, w.block_hash, w.tx_hash, w.log_index
+            CASE WHEN w.token = s.token_address THEN s.currency
+                ELSE coalesce(t.symbol, '0x' || encode(w.token, 'hex')) END,
+            w.succeeded, w.amount::numeric, w.received::numeric, w.block, w.block_hash, w.tx_hash,
+            w.log_index
         FROM unnest($2::uuid[], $3::bytea[], $4::bytea[], $5::bytea[], $6::bytea[], $7::boolean[],
             $8::text[], $9::text[], $10::bigint[], $11::bytea[], $12::bytea[], $13::int[])
             AS w (id, factory, uuid, token, address, succeeded, amount, received, block,
@@ -124,6 +126,7 @@ async def add_sweeps(tx: Tx, chain: str, sweeps: Sequence[FinalSweep]) -> list[b
         JOIN chain_contract c ON c.chain = $1 AND c.address = w.factory
         JOIN deposit_address a ON a.account_id = c.account_id AND a.address = w.address
             AND a.uuid = w.uuid
+        JOIN session s ON s.id = a.session_id
         LEFT JOIN LATERAL (
             SELECT max(symbol) AS symbol FROM chain_token WHERE chain = $1 AND address = w.token
         ) t ON true
