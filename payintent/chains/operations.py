@@ -440,7 +440,10 @@ class SetToken(ChangeOperation[TokenRecord], frozen=True, kw_only=True):
         if self.auto_refund_from is not None:
             changes["auto_refund_from"] = self._parse_auto_refund_minimum()
         if self.address is not None:
-            changes["address"] = parse_checksum_address("address", self.address)
-            if (changes["address"] == NATIVE) != token.native:
+            changes["address"] = address = parse_checksum_address("address", self.address)
+            if (address == NATIVE) != token.native:
                 raise BadRequestError("only the chain's native coin has the zero address")
+            for other in await chain_store.list_tokens(database, self.chain):
+                if other.address == address and other.symbol != self.symbol:
+                    raise ConflictError(f"{self.address} is the address of {other.symbol}")
         return replace(token, **changes)

@@ -142,6 +142,14 @@ async def test_omitted_fields_of_a_token_or_chain_are_unchanged(world: World) ->
     assert (cleared.confirmations, cleared.public_rpc_urls) == (9, [])
 
 
+async def test_two_tokens_of_a_chain_cannot_have_the_same_address(world: World) -> None:
+    tokens = (await _chain(world, "ethereum")).tokens
+    [usdt] = [to_hex(item.address) for item in tokens if item.symbol == "USDT" and item.address]
+    with pytest.raises(RefusedError, match=f"{usdt} is the address of USDT"):
+        await world.perform(SetToken(chain="ethereum", symbol="USDC", address=usdt))
+    await world.perform(SetToken(chain="ethereum", symbol="USDT", address=usdt))
+
+
 async def test_public_rpc_urls_can_be_set_before_finality(world: World) -> None:
     urls = ["https://rpc.example.com"]
     chain = await world.perform(SetChain(chain="native", public_rpc_urls=urls))
