@@ -75,14 +75,13 @@ class Finality(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReaderConfig:
-    """A chain's configuration. Without a genesis hash, any genesis block is accepted.
+    """A chain's configuration.
 
     `instant_finality` is for chains with immediately final blocks. Without it, a response that
     reports the latest block as finalized is rejected.
     """
 
     network_id: int
-    genesis_hash: bytes | None = None
     finality: Finality = Finality.FINALIZED
     confirmations: int = 0
     instant_finality: bool = False
@@ -327,20 +326,13 @@ class RpcChainReader:
         """Query an endpoint. Its identity is checked first if it is new or has just failed."""
         rpc = self._endpoints[endpoint]
         if not rpc.is_identified:
-            identity = [RpcCall("eth_chainId", []), make_block_call(0)]
-            await rpc.request(identity, self._check_identity, timeout_s)
+            await rpc.request([RpcCall("eth_chainId", [])], self._check_identity, timeout_s)
             rpc.is_identified = True
         return await rpc.request(calls, read, timeout_s)
 
     def _check_identity(self, responses: list[RpcResponse]) -> None:
         if read_rpc_number(require_result(responses[0])) != self._config.network_id:
             raise RpcFaultError(RpcFault.WRONG_CHAIN)
-        genesis_hash = self._config.genesis_hash
-        if genesis_hash is None:
-            return
-        genesis = read_block(require_result(responses[1]), 0)
-        if genesis is None or genesis.hash != genesis_hash:
-            raise RpcFaultError(RpcFault.WRONG_GENESIS)
 
     async def _fetch_heads_or_none(self, endpoint: str) -> ChainHeads | None:
         try:

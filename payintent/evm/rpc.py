@@ -58,7 +58,7 @@ _Result = TypeVar("_Result")
 
 
 class RpcFault(StrEnum):
-    """Endpoint faults; the last five are incidents."""
+    """Endpoint faults; the last four are incidents."""
 
     TIMEOUT = "timeout"
     CONNECTION = "connection"
@@ -70,7 +70,6 @@ class RpcFault(StrEnum):
     TOPICS = "topics"  # too many recipients in a search
     MALFORMED = "malformed"  # invalid JSON, wrong ids, wrong types
     WRONG_CHAIN = "wrong_chain"
-    WRONG_GENESIS = "wrong_genesis"
     NO_FINALITY = "no_finality"  # there is no finalized block
     FINALITY = "finality"  # the latest block is reported as finalized
     LOGS = "logs"  # contradictory logs, or logs that were not requested
@@ -78,7 +77,6 @@ class RpcFault(StrEnum):
 
 _INCIDENTS = {
     RpcFault.WRONG_CHAIN,
-    RpcFault.WRONG_GENESIS,
     RpcFault.NO_FINALITY,
     RpcFault.FINALITY,
     RpcFault.LOGS,

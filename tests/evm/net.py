@@ -66,11 +66,7 @@ async def scripted_reader(
         payload = json.loads(await request.read())
         calls = payload if isinstance(payload, list) else [payload]
         if calls[0]["method"] == "eth_chainId":
-            results = [hex(NETWORK), BLOCK]
-            responses = [
-                make_result(call, result) for call, result in zip(calls, results, strict=True)
-            ]
-            return web.json_response(responses)
+            return web.json_response(make_result(calls[0], hex(NETWORK)))
         response = respond(calls)
         return response if isinstance(response, web.Response) else web.json_response(response)
 
