@@ -51,6 +51,12 @@ def test_every_event_on_the_page_is_logged_and_chain_events_are_on_the_page() ->
     assert {name for name in logged if name.startswith(("chain_", "watch_", "token_"))} <= events
 
 
+def test_every_method_that_a_signer_must_support_is_on_the_page() -> None:
+    code = (ROOT / "payintent/evm/signer.py").read_text()
+    [sentence] = re.findall(r"must\s+support\s([^.]+eth_sendTransaction`)", _SETUP)
+    assert spans(sentence) == sorted(set(re.findall(r'"(eth_\w+)"', code)))
+
+
 def test_the_settings_on_the_page_match_the_code() -> None:
     defaults = {
         f"PAYINTENT_{name.upper()}": field.default
