@@ -103,9 +103,16 @@ async def test_an_open_page_updates_its_return_link_with_the_status(
     await _follow_return_link(checkout, payment, status)
 
 
+@pytest.mark.parametrize("blocks_storage", [False, True])
 async def test_a_buyer_who_paid_returns_automatically_to_the_payments_return_url(
-    checkout: HostedCheckout,
+    checkout: HostedCheckout, *, blocks_storage: bool
 ) -> None:
+    if blocks_storage:  # as a browser that blocks all cookies
+        await checkout.page.add_init_script(
+            """Object.defineProperty(window, "sessionStorage", {
+              get() { throw new DOMException("denied", "SecurityError"); },
+            });"""
+        )
     payment = await _create(checkout.world)
     await _bring_to(checkout.world, payment, "PAID")
     await checkout.page.clock.install()

@@ -99,6 +99,24 @@ addEventListener("submit", (event) => {
 });
 addEventListener("pageshow", (event) => event.persisted && stopLeaving()); // the buyer went back
 
+// Values that survive a reload of this tab
+
+/** @param {string} key */
+export function recall(key) {
+  try {
+    return sessionStorage.getItem(key);
+  } catch {
+    return null; // the browser blocks storage
+  }
+}
+
+/** @param {string} key @param {string} value */
+export function remember(key, value) {
+  try {
+    sessionStorage.setItem(key, value);
+  } catch {}
+}
+
 // The current version of the page
 
 /** @type {Promise<boolean> | null} */
@@ -352,7 +370,7 @@ class PayReturn extends HTMLElement {
   #isStopped = false;
 
   connectedCallback() {
-    if (window.top !== window || sessionStorage.getItem(this.#storageKey)) return;
+    if (window.top !== window || recall(this.#storageKey)) return;
     this.hidden = false;
     this.querySelector("button")?.addEventListener("click", () => this.#stop());
     this.#go(Date.now() + RETURN_AFTER_MS);
@@ -369,7 +387,7 @@ class PayReturn extends HTMLElement {
   #stop() {
     this.#isStopped = true;
     this.hidden = true;
-    sessionStorage.setItem(this.#storageKey, "stays");
+    remember(this.#storageKey, "stays");
     /** @type {HTMLElement | null} */ (this.closest("[data-result]"))?.focus();
   }
 
@@ -382,7 +400,7 @@ class PayReturn extends HTMLElement {
       await pause(RETURN_POLL_MS);
     }
     if (this.#isStopped) return;
-    sessionStorage.setItem(this.#storageKey, "gone"); // a buyer who goes back wants to stay
+    remember(this.#storageKey, "gone"); // a buyer who goes back wants to stay
     location.assign(this.dataset.to ?? "");
   }
 }

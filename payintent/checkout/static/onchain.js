@@ -2,7 +2,7 @@
 // The service provides complete calls, and only the service decides whether a payment is paid.
 // @ts-check
 
-import { addTexts, call, parse, report, showPage, t } from "./checkout.js";
+import { addTexts, call, parse, recall, remember, report, showPage, t } from "./checkout.js";
 import { Lost, PATIENCE_MS, Problem, describe } from "./wallet.js";
 import { account, isDone, isDue, isEffective, isOn, makeQueries, send, switchChain } from "./wallet.js";
 
@@ -33,7 +33,8 @@ const openedAt = Date.now();
 
 /** @type {Bill} */
 let bill = toBill(JSON.parse(findPart("session").textContent ?? "")); // the last response of the service
-let tx = recall(); // the undecided transaction that this tab sent: its hash, time, and whether it is mined
+/** The undecided transaction that this tab sent. @type {SentTransaction | null} */
+let tx = parse(recall(storageKey) ?? "null");
 let lostHash = ""; // the hash of a transaction that failed according to the wallet's node; the service may not know yet
 let isLost = false; // the buyer reported that it is lost
 let isPaying = false;
@@ -171,48 +172,28 @@ async function sendPayment(provider, payer, step, queries) {
   write(t("wallet_confirm", { amount: bill.price }));
   const hash = await send(provider, payer, step, bill.chain);
   const transaction = { hash, at: Date.now(), mined: false };
-  remember(transaction);
+  track(transaction);
   [isLost, reports] = [false, 0];
   show();
   write(progress());
   await reportHash();
   try {
     const isPaid = async () => SEEN_STATES.has(bill.status) || queries.paid();
-    if (await isEffective(provider, payer, hash, isPaid)) remember({ ...transaction, mined: true });
+    if (await isEffective(provider, payer, hash, isPaid)) track({ ...transaction, mined: true });
   } catch (error) {
     if (error instanceof Lost) {
       lostHash = hash;
-      forget();
+      track(null);
     }
     throw error;
   }
   await follow();
 }
 
-// The sent transaction is stored, so that it survives a reload of this tab
-
-/** @returns {SentTransaction | null} */
-function recall() {
-  try {
-    return JSON.parse(sessionStorage.getItem(storageKey) ?? "null");
-  } catch {
-    return null; // storage is blocked; the service still lists posted transactions
-  }
-}
-
-/** @param {SentTransaction} transaction */
-function remember(transaction) {
+/** Stores the sent transaction. If storage is blocked, the service still lists it. @param {SentTransaction | null} transaction */
+function track(transaction) {
   tx = transaction;
-  try {
-    sessionStorage.setItem(storageKey, JSON.stringify(tx));
-  } catch {}
-}
-
-function forget() {
-  tx = null;
-  try {
-    sessionStorage.removeItem(storageKey);
-  } catch {}
+  remember(storageKey, JSON.stringify(tx));
 }
 
 // The service
@@ -273,7 +254,7 @@ function scheduleRead() {
 
 async function showProgress() {
   if (postedState() === "reverted") { // not "foreign", because some wallets pay through their own contract
-    forget();
+    track(null);
     write(t("wallet_refused"), true);
   }
   const text = progress();
@@ -282,7 +263,7 @@ async function showProgress() {
 }
 
 findPart("again").addEventListener("click", () => {
-  forget();
+  track(null);
   isLost = true;
   write("");
   show();
