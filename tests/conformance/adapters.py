@@ -7,7 +7,7 @@ HARNESSES = {
     "gateway_contract": "gateway_contract_harness",
     "simulator": "simulator_harness",
     "stripe": "stripe_harness",
-    "test": "inner_gateway_harness",
+    "test": "builtin_gateway_harness",
 }
 #: Providers that are paid only by transfers, with the tests that replace the kit.
 TESTED_ELSEWHERE = {

@@ -11,7 +11,7 @@ from payintent.core.addresses import parse_web_origin
 from payintent.gateway_accounts.operations import ListAccounts
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
-from tests.http.inner_gateway import side
+from tests.http.builtin_gateway import side
 from tests.support.arrange import select, view
 from tests.support.ports import free_port
 from tests.support.running_service import serving

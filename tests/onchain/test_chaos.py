@@ -123,7 +123,7 @@ class Chaos:
     async def poll(self) -> None:
         """Run the watcher, and record the sightings of sessions that ended without money."""
         with suppress(ChainUnavailableError):
-            await self.ground.look()
+            await self.ground.catch_up()
         rows = await self.ground.world.rows("SELECT tx_hash FROM chain_sighting WHERE exact")
         self.sighted |= {f"0x{row['tx_hash'].hex()}" for row in rows}
         before = await self.open()

@@ -132,7 +132,7 @@ async def test_a_watcher_locks_payments_before_sessions(
     await deposits.transfer(session)
     await deposits.ground.mine()
     async with locked(raw, "SELECT FROM payment WHERE id = $1 FOR UPDATE", payment.id):
-        poll = asyncio.create_task(deposits.ground.look())
+        poll = asyncio.create_task(deposits.ground.catch_up())
         await wait_for_lock_waiters(raw, 1)
         await raw.execute("SELECT FROM session WHERE id = $1 FOR UPDATE", session.id)
     await poll
@@ -146,15 +146,15 @@ async def test_a_slow_watcher_does_not_restore_pending_transfers_that_are_final(
     await deposits.ground.turn()
     await deposits.transfer(session, HALF)
     async with locked(raw, "LOCK TABLE chain_sighting IN EXCLUSIVE MODE"):
-        slow = asyncio.create_task(deposits.ground.look())
+        slow = asyncio.create_task(deposits.ground.catch_up())
         await wait_for_lock_waiters(raw, 1)
         await deposits.ground.mine()
-        fast = asyncio.create_task(deposits.ground.look())
+        fast = asyncio.create_task(deposits.ground.catch_up())
         await asyncio.sleep(0.5)
     with suppress(ChainUnavailableError):  # the fast watcher is ahead of the endpoints
         await slow
     await fast
-    await deposits.ground.look()
+    await deposits.ground.catch_up()
     assert await deposits.ground.world.rows("SELECT FROM chain_sighting") == []
     view = await deposits.ground.view(session)
     assert (view["pending"]["amount"], view["remaining"]["amount"]) == ("0", "12.75")
@@ -209,7 +209,7 @@ async def storm(deposits: DepositGround, payment: Payment, chance: random.Random
         async with database.transaction() as tx:
             await expire_processing(tx, 500, 0)
 
-    steps = [select, cancel_as_buyer, look, recheck, ground.look, ground.decide, expire]
+    steps = [select, cancel_as_buyer, look, recheck, ground.catch_up, ground.decide, expire]
     chance.shuffle(steps)
     await asyncio.gather(*(step() for step in steps))
 
@@ -226,7 +226,7 @@ async def test_every_unit_is_captured_once_under_concurrent_actions(
         for part in chance.choice([(TOTAL,), (HALF, TOTAL - HALF), (HALF,), (TOTAL, 7), ()]):
             await deposits.transfer(session, part)
             if chance.random() < 0.3:
-                await ground.look()
+                await ground.catch_up()
         if chance.random() < 0.4:
             await ground.pass_time(1_000)
         await ground.mine(chance.randint(0, 3))

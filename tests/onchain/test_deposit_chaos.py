@@ -58,7 +58,7 @@ class History:
 
     async def poll(self) -> None:
         with suppress(ChainUnavailableError):
-            await self.deposits.ground.look()
+            await self.deposits.ground.catch_up()
         await self.deposits.ground.decide()
 
     async def do_bill(self) -> None:

@@ -57,16 +57,16 @@ async def test_a_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) 
     world = stage.world
     refund = await world.ask(stage.payment)
     await world.turn()
-    assert await world.stands(refund) == NEEDS_ADDRESS
+    assert await world.read_state(refund) == NEEDS_ADDRESS
     await stage.enter(refund, BUYER)
-    assert await world.stands(refund) == QUEUED
+    assert await world.read_state(refund) == QUEUED
     await world.turn()
-    assert await world.stands(refund) == SENT
+    assert await world.read_state(refund) == SENT
     with pytest.raises(ConflictError):
         await stage.enter(refund, OTHER_ADDRESS)
     await world.ground.final()
     await world.turn()
-    assert await world.stands(refund) == DONE
+    assert await world.read_state(refund) == DONE
     assert await world.balance("USDT", BUYER) == TOTAL
     assert await world.ground.status(stage.payment) == "REFUNDED"
 
@@ -118,7 +118,7 @@ async def test_system_addresses_and_invalid_addresses_are_rejected(stage: Stage)
         if address.startswith("0x") and len(address) == len(BUYER):
             with pytest.raises(BadRequestError):
                 await stage.world.ask(stage.payment, "1.00", destination=address)
-    assert await stage.world.stands(refund) == NEEDS_ADDRESS
+    assert await stage.world.read_state(refund) == NEEDS_ADDRESS
 
 
 async def test_a_refund_to_the_sender_requires_the_buyer_and_an_approval(
@@ -128,10 +128,10 @@ async def test_a_refund_to_the_sender_requires_the_buyer_and_an_approval(
     with pytest.raises(BadRequestError, match="may be an exchange"):
         await stage.world.ask(stage.payment, destination=sender)
     supervised = await stage.world.ask(stage.payment, "1.00", destination=OTHER_ADDRESS)
-    assert await stage.world.stands(supervised) == NEEDS_APPROVAL
+    assert await stage.world.read_state(supervised) == NEEDS_APPROVAL
     refund = await stage.world.ask(stage.payment, "2.00")
     await stage.enter(refund, sender)
-    assert await stage.world.stands(refund) == NEEDS_APPROVAL
+    assert await stage.world.read_state(refund) == NEEDS_APPROVAL
     with pytest.raises(asyncpg.CheckViolationError, match="that the buyer has entered"):
         await stage.world.ground.world.rows(
             """
@@ -190,7 +190,7 @@ async def test_a_refund_above_the_limit_needs_approval(stage: Stage) -> None:
     await stage.world.ground.world.rows("UPDATE chain SET refund_approval_above = 1")
     refund = await stage.world.ask(stage.payment)
     await stage.enter(refund, BUYER)
-    assert await stage.world.stands(refund) == NEEDS_APPROVAL
+    assert await stage.world.read_state(refund) == NEEDS_APPROVAL
 
 
 async def test_a_case_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) -> None:
@@ -201,12 +201,12 @@ async def test_a_case_refund_goes_to_the_address_that_the_buyer_enters(stage: St
     [case] = await world.ground.world.rows("SELECT id, capture_id FROM money_case")
     async with world.ground.world.database.transaction() as tx:
         refund = await refund_case(tx, case["id"], case["capture_id"], "Ada")
-    assert await world.stands(refund) == NEEDS_ADDRESS
+    assert await world.read_state(refund) == NEEDS_ADDRESS
     await stage.enter(refund, BUYER)
     await world.turn()
     await world.ground.final()
     await world.turn()
-    assert await world.stands(refund) == DONE
+    assert await world.read_state(refund) == DONE
     assert await world.balance("USDT", BUYER) == 5
 
 
@@ -230,7 +230,7 @@ async def test_the_buyer_enters_the_address_on_a_page_linked_from_the_checkout(
     assert (saved.status, saved.headers["Location"]) == (303, path)
     page = (await api.send("GET", path)).body.decode()
     assert BUYER in re.sub(r"<[^>]*>", "", page)
-    assert await stage.world.stands(refund) == QUEUED
+    assert await stage.world.read_state(refund) == QUEUED
     assert f'<a href="http://pay.test{path}"' in (await api.send("GET", checkout)).body.decode()
 
 

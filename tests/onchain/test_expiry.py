@@ -184,17 +184,17 @@ async def test_a_chain_is_watched_after_a_poll_unless_its_head_is_old(
     ground.world.service = replace(service, settings=service.settings.model_copy(update=strict))
     await ground.world.rows("UPDATE chain_cursor SET watched_until = NULL, watched_since = NULL")
     await ground.keep_time()
-    await ground.look()
+    await ground.catch_up()
     assert (await ground.cursor()).watched
     await ground.move_clock(181)
     assert not (await ground.cursor()).watched
-    await ground.look()
+    await ground.catch_up()
     assert (await ground.cursor()).watched
     await ground.move_clock(600)
-    await ground.look()
+    await ground.catch_up()
     assert not (await ground.cursor()).watched, "the newest block is 13 minutes old"
     await ground.keep_time()
-    await ground.look()
+    await ground.catch_up()
     assert (await ground.cursor()).watched
 
 

@@ -341,7 +341,7 @@ async def test_payments_made_during_an_outage_of_two_hours_are_processed_later(
         await ground.mine(2)
     await ground.pay(late_session)
     with pytest.raises(ChainUnavailableError):
-        await ground.look()
+        await ground.catch_up()
     await ground.move_clock(7_200)
     await ground.decide()
     assert await ground.status(short) == "PROCESSING"  # undecided after its deadline

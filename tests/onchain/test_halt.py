@@ -105,12 +105,12 @@ async def test_a_refund_waits_while_its_chain_is_halted(refunding: RefundWorld) 
     await halt(refunding.ground)
     refund = await refunding.ask(payment)
     await refunding.turn()
-    assert await refunding.stands(refund) == ("PENDING", "queued")
+    assert await refunding.read_state(refund) == ("PENDING", "queued")
     assert refunding.signer.sent == [], "the payment may be reverted"
     await refunding.ground.world.perform(ResumeChain(chain="native"))
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == ("SUCCEEDED", "ended")
+    assert await refunding.read_state(refund) == ("SUCCEEDED", "ended")
 
 
 async def test_a_chain_resumes_at_its_cursor_by_default(

@@ -224,7 +224,7 @@ async def test_a_range_is_written_once_if_its_commit_is_not_acknowledged(
     committed = (await ground.cursor()).block
     assert committed > before.block
     assert await ground.dispositions() == ["credited"] * LOGS + ["duplicate"]
-    await ground.look()
+    await ground.catch_up()
     assert await ground.dispositions() == ["credited"] * LOGS + ["duplicate"]
     assert await ground.cases() == ["DOUBLE_PAYMENT"]
     await assert_paid(ground, bills)
@@ -291,7 +291,7 @@ async def test_a_range_interrupted_between_two_commits_resumes_without_duplicate
     assert await ground.dispositions() == ["credited"] * 2
     assert (await ground.cursor()).block == before.block, "the range is not complete"
     await assert_paid(ground, bills[:2])
-    await ground.look()
+    await ground.catch_up()
     assert await ground.dispositions() == ["credited"] * LOGS + ["duplicate"]
     assert await ground.cases() == ["DOUBLE_PAYMENT"]
     await assert_paid(ground, bills)

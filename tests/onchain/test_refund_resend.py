@@ -61,7 +61,7 @@ async def test_a_resent_refund_can_be_reverted_three_more_times(refunding: Refun
     await resend_with_approval(refunding, refund)
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED, "the contract does not know the refund"
+    assert await refunding.read_state(refund) == QUEUED, "the contract does not know the refund"
     for reverts in range(1, REVERTS_MAX + 1):
         await refunding.revert(session)
         assert await is_on_hold(refunding, refund) is (reverts == REVERTS_MAX)
@@ -81,7 +81,7 @@ async def test_a_refund_that_was_mined_while_on_hold_is_not_resent(
         await refunding.turn()
     assert refunding.signer.sent == []
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + refund.amount_minor
 
@@ -117,7 +117,7 @@ async def test_a_resent_refund_does_not_count_towards_the_daily_threshold(
     _, refund = await hold_refund(refunding)
     amount = Decimal("25.50")
     await world.perform(SetChain(chain="native", refund_approval_above=str(amount)))
-    assert await refunding.stands(await refunding.ask(payments[0])) == ("PENDING", "approval")
+    assert await refunding.read_state(await refunding.ask(payments[0])) == ("PENDING", "approval")
     await refunding.ground.move_clock(HAND_OVER_AFTER_S)
     resend = ResendRefund(refund_id=ids.format_id(ids.REFUND, refund.id), note="it has gas again")
     proposal = await world.service.submit(resend, ADA)
@@ -128,4 +128,4 @@ async def test_a_resent_refund_does_not_count_towards_the_daily_threshold(
     await refunding.turn()
     assert refunding.signer.sent == []
     await world.service.run_operation(approval, ALAN)
-    assert await refunding.stands(await refunding.ask(payments[1])) == QUEUED
+    assert await refunding.read_state(await refunding.ask(payments[1])) == QUEUED

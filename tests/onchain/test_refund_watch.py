@@ -62,11 +62,11 @@ def count_logs(disposition: str) -> float:
 
 async def assert_still_sendable(world: RefundWorld, payment: Any, refund: Any) -> None:
     """Assert that the refund is unchanged and can still be sent."""
-    assert await world.stands(refund) == QUEUED
+    assert await world.read_state(refund) == QUEUED
     assert await world.ground.status(payment) == "PAID"
     await world.turn()
     await world.ground.final()
-    assert await world.stands(refund) == DONE
+    assert await world.read_state(refund) == DONE
     assert await world.ground.status(payment) == "REFUNDED"
 
 
@@ -107,13 +107,13 @@ async def test_a_refund_omitted_by_every_endpoint_is_found_by_the_recheck(
         node.faults = Faults(drop_logs=1.0)
     await world.ground.final()
     await world.turn()
-    assert await world.stands(refund) == SENT
+    assert await world.read_state(refund) == SENT
     for node in nodes:
         node.faults = Faults()
     before = LATE_LOGS.labels("native")._value.get()
     await world.ground.move_clock(601)
-    await world.ground.look()
-    assert await world.stands(refund) == DONE
+    await world.ground.catch_up()
+    assert await world.read_state(refund) == DONE
     assert LATE_LOGS.labels("native")._value.get() == before + 1
     assert await world.ground.status(payment) == "REFUNDED"
 
@@ -133,7 +133,7 @@ async def test_a_refund_log_from_a_foreign_sender_does_not_settle_the_refund(
     assert count_logs("foreign") == before + 1
     assert await refunding.ground.cases() == []
     await refunding.turn()
-    assert await refunding.stands(refund) == SENT
+    assert await refunding.read_state(refund) == SENT
     await refunding.ground.move_clock(600)
     await refunding.turn()
     await assert_still_sendable(refunding, payment, refund)
@@ -147,10 +147,10 @@ async def test_a_refund_is_settled_when_its_sender_is_added_as_a_refunder(
     sender = (await refunding.accounts())[8]
     await refunding.by_hand(refund.id, refund.amount_minor, sender=sender)
     await refunding.ground.final()
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     await refunding.ground.world.perform(SetChain(chain="native", refunder=sender))
-    await refunding.ground.look()
-    assert await refunding.stands(refund) == DONE
+    await refunding.ground.catch_up()
+    assert await refunding.read_state(refund) == DONE
     assert await refunding.logs() == ["settles"]
 
 
@@ -186,12 +186,12 @@ async def test_a_refund_log_that_differs_from_the_request_opens_a_case(
     assert await refunding.logs() == ["mismatched"]
     assert count_logs("mismatched") == before + 1
     assert await ground.world.cases(payment) == ["RECONCILIATION"]
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     assert await ground.status(payment) == "PAID"
     await refunding.turn()
     await ground.final()
     # A contract accepts a refund id once for each sender, so this refund now needs manual review.
-    assert await refunding.stands(refund) == (DONE if wrong == "contract" else SENT)
+    assert await refunding.read_state(refund) == (DONE if wrong == "contract" else SENT)
 
 
 async def add_second_contract(ground: ChainWorld) -> str:
@@ -216,7 +216,7 @@ async def test_a_refund_sent_by_two_of_our_accounts_opens_a_case(refunding: Refu
     for sender in (refunding.refunder, second_refunder):
         await refunding.by_hand(refund.id, refund.amount_minor, sender=sender)
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert await refunding.logs() == ["settles", "twice"]
     assert count_logs("twice") == before + 1
     assert await refunding.ground.world.cases(payment) == ["RECONCILIATION"]
@@ -236,7 +236,7 @@ async def test_a_payment_and_a_refund_in_the_same_block_both_count(refunding: Re
     await ground.chain.ask("evm_setAutomine", True)
     await ground.mine(1)
     await ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert [
         await ground.status(billed_payment) for billed_payment in (payment, second_payment)
     ] == ["REFUNDED", "PAID"]
@@ -256,12 +256,12 @@ async def test_an_unclassified_refund_log_is_settled_by_the_submitter(
 
     with monkeypatch.context() as patch:
         patch.setattr(refund_logs, "list_unclassified", list_nothing)
-        await refunding.ground.look()
+        await refunding.ground.catch_up()
     assert await refunding.logs() == [None]
-    assert await refunding.stands(refund) == SENT
+    assert await refunding.read_state(refund) == SENT
     await refunding.turn()
-    assert await refunding.stands(refund) == DONE
-    await refunding.ground.look()
+    assert await refunding.read_state(refund) == DONE
+    await refunding.ground.catch_up()
     assert await refunding.logs() == ["settles"]
     assert await refunding.ground.status(payment) == "REFUNDED"
     assert await refunding.ground.cases() == []
@@ -275,12 +275,12 @@ async def test_refunds_settle_while_new_refunds_are_requested_and_two_watchers_r
     await refunding.turn()
     await refunding.ground.mine(3)
     await asyncio.gather(
-        refunding.ground.look(),
-        refunding.ground.look(),
+        refunding.ground.catch_up(),
+        refunding.ground.catch_up(),
         *(refunding.ask(payment, "2.00") for payment in reversed(payments)),
     )
-    await refunding.ground.look()
-    assert [await refunding.stands(refund) for refund in first] == [DONE] * 4
+    await refunding.ground.catch_up()
+    assert [await refunding.read_state(refund) for refund in first] == [DONE] * 4
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.logs() == ["settles"] * 8

@@ -51,18 +51,18 @@ async def refund_and_check(world: RefundWorld, token: str) -> None:
     payment, session = await world.paid(token)
     before = await world.balance(token, world.ground.payer)
     refund = await world.ask(payment, reason="requested by customer")
-    assert await world.stands(refund) == QUEUED
+    assert await world.read_state(refund) == QUEUED
     await world.turn()
-    assert await world.stands(refund) == SENT
+    assert await world.read_state(refund) == SENT
     assert (await world.read(refund)).reference == world.signer.sent[0]
     await world.ground.chain.receipt(world.signer.sent[0])
     assert await world.balance(token, world.ground.payer) == before + session.quote.total_minor
-    await world.ground.look()
+    await world.ground.catch_up()
     await world.turn()
-    assert await world.stands(refund) == SENT  # its block is not final
+    assert await world.read_state(refund) == SENT  # its block is not final
     assert await world.ground.status(payment) == "PAID"
     await world.ground.final()
-    assert await world.stands(refund) == DONE
+    assert await world.read_state(refund) == DONE
     assert (await world.read(refund)).reference == world.signer.sent[0]
     assert await world.ground.status(payment) == "REFUNDED"
     assert await world.logs() == ["settles"]
@@ -99,9 +99,9 @@ async def test_partial_refunds_add_up_to_the_full_amount(refunding: RefundWorld)
     await refunding.turn()
     await refunding.ground.final()
     assert await refunding.ground.status(payment) == "REFUNDED"
-    assert [await refunding.stands(partial) for partial in (*parts, remainder, second_refund)] == [
-        DONE
-    ] * 4
+    assert [
+        await refunding.read_state(partial) for partial in (*parts, remainder, second_refund)
+    ] == [DONE] * 4
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + session.quote.total_minor
 
@@ -117,12 +117,12 @@ async def test_a_refund_is_paid_once_if_the_response_of_the_signer_is_lost(
     await wait_until(lambda: refunding.signer.sent, "the signer has sent the transaction")
     await refunding.ground.chain.receipt(refunding.signer.sent[0])
     stored = await refunding.read(refund)
-    assert (await refunding.stands(refund), stored.reference) == (SENT, None)
+    assert (await refunding.read_state(refund), stored.reference) == (SENT, None)
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == SENT  # the contract knows the refund
+    assert await refunding.read_state(refund) == SENT  # the contract knows the refund
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert (await refunding.read(refund)).reference == refunding.signer.sent[0]
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + session.quote.total_minor
@@ -137,14 +137,14 @@ async def test_a_refund_is_resent_if_its_transaction_does_not_appear(
     refunding.signer.mood = mood
     await refunding.turn()
     await refunding.turn()
-    assert await refunding.stands(refund) == SENT
+    assert await refunding.read_state(refund) == SENT
     refunding.signer.mood = Mood.SENDS
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert len(refunding.signer.sent) == 1
 
 
@@ -155,10 +155,10 @@ async def test_a_refund_is_queued_again_if_a_worker_died_before_it_called_the_si
     refund = await refunding.ask(payment)
     await refunding.ground.world.rows("UPDATE refund SET step = 'sent', sent_at = clock()")
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
 
 
 async def test_a_repeated_refund_is_rejected_by_the_contract_and_paid_once(
@@ -169,10 +169,10 @@ async def test_a_repeated_refund_is_rejected_by_the_contract_and_paid_once(
     refund = await refunding.ask(payment)
     for _ in range(3):  # as if the transaction had been considered lost
         await refunding.turn()
-        assert await refunding.stands(refund) == SENT
+        assert await refunding.read_state(refund) == SENT
         await refunding.ground.world.rows("UPDATE refund SET step = 'queued'")
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert len(refunding.signer.sent) == 1
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + session.quote.total_minor
@@ -183,7 +183,7 @@ async def request_unsendable_refund(world: RefundWorld, symbol: str = "NATIVED")
     payment, _ = await world.paid(symbol)
     refund = await world.ask(payment)
     await world.turn()
-    assert await world.stands(refund) == QUEUED
+    assert await world.read_state(refund) == QUEUED
     assert await world.ground.world.rows("SELECT FROM chain_refund_try") == []
     return refund
 
@@ -191,7 +191,7 @@ async def request_unsendable_refund(world: RefundWorld, symbol: str = "NATIVED")
 async def assert_sent(world: RefundWorld, refund: Any) -> None:
     await world.turn()
     await world.ground.final()
-    assert await world.stands(refund) == DONE
+    assert await world.read_state(refund) == DONE
     assert len(world.signer.sent) == 1
 
 
@@ -268,7 +268,7 @@ async def test_coins_are_not_sent_if_the_contract_has_no_code(refunding: RefundW
     await refunding.ground.chain.ask("anvil_setCode", contract, "0x")
     refund = await refunding.ask(payment)
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     await refunding.ground.chain.ask("anvil_setCode", contract, code)
     await assert_sent(refunding, refund)
 
@@ -305,7 +305,7 @@ async def test_a_refund_is_always_sent_by_its_first_sender(refunding: RefundWorl
     )
     assert transaction["from"] == refunding.refunder
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     second_payment, _ = await refunding.paid()
     await refunding.ask(second_payment)
     await refunding.turn()
@@ -329,14 +329,14 @@ async def test_a_refund_reverted_by_a_reorg_is_resent(
     # The node may have returned the transaction to its pool, and would mine it again.
     await refunding.ground.chain.ask("anvil_dropAllTransactions")
     await refunding.ground.mine(3)
-    await refunding.ground.look()
+    await refunding.ground.catch_up()
     await refunding.turn()
-    assert await refunding.stands(refund) == SENT
+    assert await refunding.read_state(refund) == SENT
     await refunding.ground.pass_time(UNSEEN_S)
     await refunding.turn()
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert len(refunding.signer.sent) == 2
     after = await refunding.balance("NATIVED", refunding.ground.payer)
     assert after == before + session.quote.total_minor
@@ -354,12 +354,12 @@ async def test_a_reverted_refund_is_resent_when_the_revert_is_final(
     await refunding.ground.world.rows(
         "UPDATE chain_refund_try SET tx_hash = $1", bytes.fromhex(reverted[2:])
     )
-    await refunding.ground.look()
+    await refunding.ground.catch_up()
     await refunding.turn()
-    assert await refunding.stands(refund) == SENT
+    assert await refunding.read_state(refund) == SENT
     await refunding.ground.final()
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     await assert_sent(refunding, refund)
 
 
@@ -377,7 +377,7 @@ async def test_a_refund_reverted_three_times_opens_a_case_and_needs_a_manual_res
     for _ in range(2):
         await refunding.turn()
     assert refunding.signer.sent == []
-    assert await refunding.stands(refund) == SENT
+    assert await refunding.read_state(refund) == SENT
     [row] = await refunding.ground.world.rows("SELECT refund_id FROM money_case")
     assert row["refund_id"] == refund.id
     await refunding.ground.world.perform(
@@ -385,7 +385,7 @@ async def test_a_refund_reverted_three_times_opens_a_case_and_needs_a_manual_res
     )
     await refunding.ground.move_clock(UNSEEN_S)
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED, "the contract does not know the refund"
+    assert await refunding.read_state(refund) == QUEUED, "the contract does not know the refund"
     await assert_sent(refunding, refund)
 
 
@@ -397,7 +397,7 @@ async def test_a_refund_to_a_destination_that_burns_gas_is_not_sent(refunding: R
     refund = await refunding.ask(payment, destination=burner)
     await approve(refunding)
     await refunding.turn()
-    assert await refunding.stands(refund) == QUEUED
+    assert await refunding.read_state(refund) == QUEUED
     assert refunding.signer.sent == []
 
 
@@ -420,10 +420,10 @@ async def test_a_refund_is_not_resent_if_no_endpoint_responds(
         await world.turn()
         await ground.move_clock(2 * UNSEEN_S)
         await world.turn()
-        assert await world.stands(refund) == SENT
+        assert await world.read_state(refund) == SENT
         assert len(world.signer.sent) == 1
         await ground.final()
-        assert await world.stands(refund) == DONE
+        assert await world.read_state(refund) == DONE
 
 
 async def test_a_refund_to_a_different_destination_needs_approval(refunding: RefundWorld) -> None:
@@ -431,12 +431,12 @@ async def test_a_refund_to_a_different_destination_needs_approval(refunding: Ref
     destination = "0x" + 40 * "9"
     refund = await refunding.ask(payment, destination=destination)
     await refunding.turn()
-    assert await refunding.stands(refund) == ("PENDING", "approval")
+    assert await refunding.read_state(refund) == ("PENDING", "approval")
     assert refunding.signer.sent == []
     await approve(refunding)
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert await refunding.balance("USDT", destination) == session.quote.total_minor
 
 
@@ -451,7 +451,10 @@ async def test_a_refund_above_the_threshold_needs_approval(
     assert chain.refund_approval_above == Decimal(threshold)
     refund = await refunding.ask(payment)
     needs_approval = Decimal(threshold) < Decimal("25.50")
-    assert await refunding.stands(refund) == ("PENDING", "approval" if needs_approval else "queued")
+    assert await refunding.read_state(refund) == (
+        "PENDING",
+        "approval" if needs_approval else "queued",
+    )
 
 
 async def test_the_approval_threshold_applies_to_the_sum_of_a_day(
@@ -506,11 +509,11 @@ async def test_a_refund_in_a_token_that_is_no_longer_known_needs_approval(
         "UPDATE chain_token SET address = decode(repeat('33', 20), 'hex') WHERE symbol = 'USDT'"
     )
     refund = await refunding.ask(payment, "0.01")
-    assert await refunding.stands(refund) == ("PENDING", "approval")
+    assert await refunding.read_state(refund) == ("PENDING", "approval")
     await approve(refunding)
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
 
 
 @pytest.mark.parametrize("target", ["contract", "refunder"])
@@ -547,7 +550,7 @@ async def test_money_with_an_unknown_uuid_is_refunded_to_its_payer(
     assert refund.destination == ground.payer.lower()
     await refunding.turn()
     await ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     assert await refunding.balance("USDT", ground.payer) == before + amount
     [closed_case] = await ground.world.rows("SELECT status, note FROM money_case")
     assert closed_case["status"] == "REFUNDED"
@@ -591,7 +594,7 @@ async def test_a_refund_needs_a_destination_if_the_payer_address_was_deleted(
         await refunding.ask(payment)
     destination = refunding.ground.payer
     refund = await refunding.ask(payment, destination=destination)
-    assert await refunding.stands(refund) == ("PENDING", "approval")
+    assert await refunding.read_state(refund) == ("PENDING", "approval")
     refund_id = ids.format_id(ids.REFUND, refund.id)
     with pytest.raises(RefusedError, match="note"):
         await world.service.run_operation(
@@ -604,7 +607,10 @@ async def test_a_refund_needs_a_destination_if_the_payer_address_was_deleted(
     before = await refunding.balance("NATIVED", destination)
     await refunding.turn()
     await refunding.ground.final()
-    assert (await refunding.stands(refund), await refunding.stands(pending_refund)) == (DONE, DONE)
+    assert (await refunding.read_state(refund), await refunding.read_state(pending_refund)) == (
+        DONE,
+        DONE,
+    )
     after = await refunding.balance("NATIVED", destination)
     assert after > before
     assert await find_differences(database) == []
@@ -621,7 +627,7 @@ async def test_an_erasure_deletes_the_payer_addresses_a_day_after_the_last_refun
         await world.perform(erasure)
     await refunding.turn()
     await refunding.ground.final()
-    assert await refunding.stands(refund) == DONE
+    assert await refunding.read_state(refund) == DONE
     with pytest.raises(RefusedError, match="refund from the last 24 hours"):
         await world.perform(erasure)
     address = refunding.ground.payer[2:].lower()

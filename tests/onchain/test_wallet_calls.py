@@ -83,16 +83,16 @@ async def test_sending_the_steps_from_the_route_completes_the_payment(
     assert (await _run_checks(ground, view))["already_paid"] is True
 
     assert (await _post(api, session, tx_hash)).status == 202
-    await ground.look()
+    await ground.catch_up()
     after = await _fetch_view(api, session)
     assert after["transactions"] == [{"tx_hash": tx_hash, "step": "pay", "state": "sighted"}]
     assert (after["status"], after["payable"]) == ("detected", False)
     assert (after["confirmations"]["seen"], after["confirmations"]["needed"]) == (1, 2)
     await ground.mine(1)
-    await ground.look()
+    await ground.catch_up()
     assert (await _fetch_view(api, session))["status"] == "confirming"
     await ground.mine(3)
-    await ground.look()
+    await ground.catch_up()
     assert await ground.status(payment) == "PAID"
     assert (await api.send("GET", session_path(session))).status == 410
 
@@ -106,7 +106,7 @@ async def test_a_different_amount_is_shown_as_a_mismatch(api: Api, ground: Chain
         "data": step["data"].replace(f"{amount:064x}", f"{amount - 1:064x}"),
     }
     await ground.send(step | less)
-    await ground.look()
+    await ground.catch_up()
     after = await _fetch_view(api, session)
     assert (after["status"], after["payable"]) == ("mismatch", True)
     assert [transaction["state"] for transaction in after["transactions"]] == ["mismatch"]

@@ -104,7 +104,7 @@ async def test_an_overtaken_watcher_does_not_move_the_cursor_back(
     await ground.turn()
     await ground.mine(3)
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
-        poll = asyncio.create_task(ground.look())
+        poll = asyncio.create_task(ground.catch_up())
         await wait_for_lock_waiters(raw, 1)
         await raw.execute("UPDATE chain_cursor SET block = block + 10, hash = NULL")
         ahead = await raw.fetchval("SELECT block FROM chain_cursor")
@@ -121,7 +121,7 @@ async def test_a_contract_added_during_a_poll_does_not_miss_blocks(
     await ground.pay_otherwise(session, contract=deployment.contract_address)
     await ground.mine(3)
     async with locked(raw, "SELECT FROM chain_cursor FOR UPDATE"):
-        poll = asyncio.create_task(ground.look())
+        poll = asyncio.create_task(ground.catch_up())
         await wait_for_lock_waiters(raw, 1)
         await raw.execute(
             """
@@ -149,7 +149,7 @@ async def test_the_watcher_does_not_wait_for_locks_on_sessions(
     await ground.decide()
     await ground.mine(3)
     async with locked(raw, "SELECT FROM session FOR UPDATE"):
-        await asyncio.wait_for(ground.look(), PATIENCE_S / 2)
+        await asyncio.wait_for(ground.catch_up(), PATIENCE_S / 2)
 
 
 async def test_a_single_process_holds_the_lock_until_its_connection_is_lost(

@@ -11,7 +11,7 @@ import pytest
 
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.payments.idempotency_store import compute_request_fingerprint
-from tests.http.inner_gateway import side
+from tests.http.builtin_gateway import side
 from tests.support.arrange import BODY, bring_to, count, document, post, refusal
 from tests.support.world import Api
 

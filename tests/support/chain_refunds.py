@@ -111,7 +111,7 @@ class RefundWorld:
         assert stored_refund is not None
         return stored_refund
 
-    async def stands(self, refund: Refund) -> tuple[str, str]:
+    async def read_state(self, refund: Refund) -> tuple[str, str]:
         """Return a refund's status and step."""
         stored_refund = await self.read(refund)
         return stored_refund.status.value, stored_refund.step.value

@@ -164,7 +164,7 @@ class ChainWorld:
         self.moved_s += seconds
         await self.world.move_clock(self.moved_s)
 
-    async def look(self) -> None:
+    async def catch_up(self) -> None:
         """Run the watcher until it has read all final blocks."""
         context = self.world.service.watch_context
         row = await chain_store.get_chain(context.database, self.slug)
@@ -190,7 +190,7 @@ class ChainWorld:
 
     async def turn(self) -> None:
         """Run the watcher, and then everything that is due."""
-        await self.look()
+        await self.catch_up()
         await self.decide()
 
     async def final(self, blocks: int = 3) -> None:

@@ -18,7 +18,7 @@ from payintent.reconciliation.runs import compare_new_files
 from payintent.reconciliation.sources import FolderSource
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.worker_metrics import measure
-from tests.http.inner_gateway import act, side
+from tests.http.builtin_gateway import act, side
 from tests.refunds.requests import post_refund as refund
 from tests.refunds.requests import process_refunds as send_refunds
 from tests.support.world import Api, World

@@ -11,7 +11,7 @@ from payintent.core.errors import RefusedError
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.test_mode.model import DECLINED_CARDS, TEST_CARDS
-from tests.http.inner_gateway import act, advance, inquire, side
+from tests.http.builtin_gateway import act, advance, inquire, side
 from tests.refunds.requests import post_refund as refund
 from tests.refunds.requests import process_refunds as send_refunds
 from tests.support.arrange import payment_of, refusal, select, view

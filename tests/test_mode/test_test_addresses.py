@@ -10,7 +10,7 @@ from payintent.chains.operations import AddContract
 from payintent.core.errors import NotFoundError
 from payintent.evm.deposits import derive_deposit_address
 from payintent.merchants.methods_operations import ListPaymentMethods
-from tests.http.inner_gateway import act, advance, inquire, side
+from tests.http.builtin_gateway import act, advance, inquire, side
 from tests.refunds.requests import post_refund as refund
 from tests.refunds.requests import process_refunds as send_refunds
 from tests.support.arrange import payment_of, select

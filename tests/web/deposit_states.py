@@ -163,7 +163,7 @@ async def _receive(
     deposits = await gallery.deposits()
     bill, session = await deposits.bill()
     await deposits.transfer(session, amount)
-    await deposits.ground.look()
+    await deposits.ground.catch_up()
     if is_final:
         await deposits.ground.final()
     return bill, session

@@ -224,7 +224,7 @@ async def wallet_seen(gallery: Gallery) -> Visit:
     ground = await gallery.ground()
     bill, session = await ground.bill("NATIVED")
     await ground.pay(session)
-    await ground.look()
+    await ground.catch_up()
     return _of(bill, ready="[data-status]:not(:empty)")
 
 

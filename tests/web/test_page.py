@@ -46,7 +46,7 @@ async def test_the_wallet_step_without_javascript_shows_updates_on_request(
         for text in ("No wallet found", "Pay again"):
             await expect(checkout.page.get_by_text(text)).to_be_hidden()
         await ground.pay(session)
-        await ground.look()
+        await ground.catch_up()
         await checkout.page.get_by_role("link", name="Check status").click()
         await checkout.expect_text("Payment detected on")
         for text in ("left to pay", "Pay by", "After you pay"):

@@ -146,7 +146,7 @@ async def test_a_reverted_payment_is_explained_and_can_be_repeated(
     # The service has not scanned the transaction yet.
     await checkout.expect_text("The network rejected")
     await expect(checkout.wallets).to_be_enabled()
-    await checkout.ground.look()
+    await checkout.ground.catch_up()
     view = await checkout.ground.view(session)
     assert [transaction["state"] for transaction in view["transactions"]] == ["reverted"]
     wallet.overrides = {}
@@ -166,7 +166,7 @@ async def test_a_payment_through_another_contract_is_not_reported_as_rejected(
     wallet.overrides = {"to": "0x" + 40 * "5"}
     await checkout.click_wallet()
     await checkout.wait_for_posted(session)
-    await checkout.ground.look()
+    await checkout.ground.catch_up()
     view = await checkout.ground.view(session)
     assert [transaction["state"] for transaction in view["transactions"]] == ["foreign"]
     async with checkout.page.expect_response(lambda response: "/onchain/sessions/" in response.url):

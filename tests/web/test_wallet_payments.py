@@ -166,7 +166,7 @@ async def test_a_buyer_selects_usdt_approves_the_exact_amount_and_pays(
     await checkout.expect_text("is on the blockchain")
     assert _list_allowances(wallet) == [25_500_000_000_000_000_000]
     assert len(wallet.transactions) == 2
-    await checkout.ground.look()
+    await checkout.ground.catch_up()
     await checkout.expect_text("Payment detected on")
     await expect(checkout.wallets).to_be_hidden()
     await checkout.finalize()
@@ -322,7 +322,7 @@ async def test_the_event_stream_reports_the_progress_on_the_chain(checkout: Wall
         name, progress = await _read_event(answer)
         assert (name, progress["tx_hash"], progress["step"]) == ("onchain", tx_hash, "pay")
         assert progress["session_id"] == (await checkout.ground.view(session))["id"]
-        await checkout.ground.look()
+        await checkout.ground.catch_up()
         while (await _read_event(answer))[1]["status"] not in {"detected", "confirming"}:
             pass
         await checkout.finalize()

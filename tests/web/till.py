@@ -70,9 +70,9 @@ class WalletCheckout:
 
     async def finalize(self) -> None:
         """Make all transactions final, and run the watcher."""
-        await self.ground.look()
+        await self.ground.catch_up()
         await self.ground.mine(3)
-        await self.ground.look()
+        await self.ground.catch_up()
 
     async def expect_paid(self, payment: Payment) -> None:
         """Wait until the page shows the result, and check the payment's status."""
