@@ -2116,9 +2116,9 @@ CREATE INDEX refund_status ON public.refund USING btree (merchant_id, status, up
 
 CREATE INDEX refund_unapproved ON public.refund USING btree (merchant_id, created_at) WHERE ((destination IS NOT NULL) AND (approved_by IS NULL));
 
-CREATE INDEX refund_updated ON public.refund USING btree (merchant_id, updated_at, id) WHERE (merchant_id IS NOT NULL);
+CREATE INDEX refund_undecided ON public.refund USING btree (step, id) WHERE (step = ANY (ARRAY['address'::text, 'approval'::text]));
 
-CREATE INDEX refund_waiting ON public.refund USING btree (id) WHERE (step = 'approval'::text);
+CREATE INDEX refund_updated ON public.refund USING btree (merchant_id, updated_at, id) WHERE (merchant_id IS NOT NULL);
 
 CREATE INDEX session_chain ON public.session USING btree (chain) WHERE ((chain IS NOT NULL) AND (life <> 'ended'::text));
 

@@ -87,10 +87,11 @@ _SELECT_DETAILS = f"""
 _SELECT_LIST_COLUMNS: LiteralString = (
     "SELECT id, merchant_id, payment_id, status, step, currency, created_at, updated_at FROM "
 )
-_QUEUED_OR_SENT: LiteralString = (
+_PENDING: LiteralString = (
     "(("
     + _SELECT_LIST_COLUMNS
     + "refund WHERE step IN ('queued', 'sent') ORDER BY next_at LIMIT 10000)"
+    " UNION ALL (" + _SELECT_LIST_COLUMNS + "refund WHERE step = 'address' ORDER BY id LIMIT 10000)"
     " UNION ALL ("
     + _SELECT_LIST_COLUMNS
     + "refund WHERE step = 'approval' ORDER BY id LIMIT 10000)) u"
@@ -136,8 +137,11 @@ def _build_lists(*index: LiteralString, source: LiteralString = "refund") -> dic
 _ALL_REFUNDS = _build_lists()
 _PAYMENT_REFUNDS = _build_lists("payment_id = ANY({payment_ids}::uuid[])")
 _MERCHANT_REFUNDS = _build_lists("merchant_id = {merchant_id}")
-_PENDING_REFUNDS = _build_lists(source=_QUEUED_OR_SENT)
-_REFUNDS_TO_APPROVE = _build_lists("step = 'approval'")
+_PENDING_REFUNDS = _build_lists(source=_PENDING)
+_UNDECIDED_REFUNDS = {
+    "address": _build_lists("step = 'address'"),
+    "approval": _build_lists("step = 'approval'"),
+}
 
 
 async def list_refunds(
@@ -146,8 +150,8 @@ async def list_refunds(
     """List refunds. Filters that no index covers apply only to the first 10,000 refunds."""
     if criteria.payment_ids is not None:
         lists = _PAYMENT_REFUNDS
-    elif criteria.step == "approval":
-        lists = _REFUNDS_TO_APPROVE
+    elif criteria.step in _UNDECIDED_REFUNDS:
+        lists = _UNDECIDED_REFUNDS[criteria.step]
     elif criteria.status == "PENDING" or criteria.step in {"queued", "sent"}:
         lists = _PENDING_REFUNDS
     else:

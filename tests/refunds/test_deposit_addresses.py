@@ -22,7 +22,8 @@ from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund, RejectRefund
 from payintent.refunds.destination import enter_buyer_address
 from payintent.refunds.lookup import make_refund_fields
-from payintent.refunds.operations import RefundPayment, ShowAddressLink, ShowRefund
+from payintent.refunds.model import RefundStatus
+from payintent.refunds.operations import ListRefunds, RefundPayment, ShowAddressLink, ShowRefund
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from payintent.worker import open_mail_sender
@@ -252,3 +253,12 @@ async def test_a_repeated_request_returns_the_refund_without_the_address_entered
         await deposits.enter(stored_refund, address)
         repeated_refund = await request_refund(deposits.world, payment, key=key)
         assert make_refund_fields(repeated_refund) == make_refund_fields(first_refund)
+
+
+@pytest.mark.parametrize("criteria", [{"status": RefundStatus.PENDING}, {"step": "address"}])
+async def test_a_refund_that_waits_for_an_address_is_listed_as_pending(
+    deposits: Deposits, criteria: dict[str, Any]
+) -> None:
+    refund = await deposits.refund(await deposits.paid())
+    listed = await deposits.world.perform(ListRefunds(**criteria))
+    assert [item.id for item in listed] == [refund.id]
