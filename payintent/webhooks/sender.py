@@ -45,6 +45,7 @@ class ResponseHead:
 
     def __init__(self) -> None:
         self.content = bytearray()
+        self.response: aiohttp.ClientResponse | None = None  # once its headers are complete
         _current_head.set(self)
 
     def status(self) -> int | None:
@@ -191,16 +192,19 @@ class WebhookSender:
         started_at, head = loop.time(), ResponseHead()
         try:
             async with asyncio.timeout(self._settings.webhook_timeout_s):
-                attempt = await self._post(delivery)
+                attempt = await self._post(delivery, head)
         except Exception as error:  # noqa: BLE001 - an external server must not crash a worker
-            attempt = _make_success_result(head.status()) or _make_failure_result(error)
+            attempt = _make_success_result(head.status())
+            if attempt is None and head.response is not None:  # only the body could not be read
+                attempt = self._to_result(head.response, "")
+            attempt = attempt or _make_failure_result(error)
         return replace(attempt, duration_ms=round((loop.time() - started_at) * 1000))
 
     async def close(self) -> None:
         await self._client.close()
         await self._public_client.close()
 
-    async def _post(self, delivery: OutgoingDelivery) -> AttemptResult:
+    async def _post(self, delivery: OutgoingDelivery, head: ResponseHead) -> AttemptResult:
         client = self._public_client if delivery.is_public_only else self._client
         target = check_callback_url(delivery.url, client.rules)
         headers = _make_headers(delivery, int(self._clock()))
@@ -215,6 +219,7 @@ class WebhookSender:
                     status=response.status,
                     detail="the response headers are too large",
                 )
+            head.response = response
             body_start = await self._read_body_start(response)
             return self._to_result(response, body_start)
 
@@ -281,7 +286,6 @@ _ERRORS: tuple[tuple[type[Exception], AttemptOutcome, str], ...] = (
         AttemptOutcome.BAD_RESPONSE,
         "the connection was closed without a response",
     ),
-    (aiohttp.ClientPayloadError, AttemptOutcome.BAD_RESPONSE, "the response was truncated"),
 )
 
 
