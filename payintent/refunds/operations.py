@@ -229,8 +229,9 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     """Retry a refund that was handed over to an operator. A second operator must approve this.
 
-    A worker first queries the gateway or the chain. It sends the refund again only if nothing was
-    refunded, or if the gateway executes each refund at most once.
+    If the refund may have been sent, a worker first queries the gateway or the chain. It sends the
+    refund again only if the gateway executes each refund at most once. At any other gateway, the
+    refund fails if nothing was refunded.
     """
 
     action: ClassVar[str] = "refund.resend"
@@ -259,11 +260,11 @@ class ResendRefund(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         check_note(self.note)
         refund = await _require_refund(context.database, self.refund_id)
-        await _check_resendable(context, context.database, refund.id)
+        await _check_resendable(context.database, refund.id)
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         refund, _ = await lock_by_id(tx, self.refund_id)
-        await _check_resendable(context, tx, refund.id)
+        await _check_resendable(tx, refund.id)
         await refund_store.resume(tx, refund.id, context.approved_by or context.actor_name)
         note = f"resent by {context.actor_name}: {self.note}"
         await case_store.reopen_for_refund(tx, refund.id, note)
@@ -321,8 +322,8 @@ async def lock_by_id(tx: Tx, refund_id: str) -> tuple[Refund, datetime]:
     return refund, now
 
 
-async def _check_resendable(context: OperationContext, database: Executor, refund_id: UUID) -> None:
-    """Raise `CONFLICT` or `UNPROCESSABLE` unless the refund can safely be resent."""
+async def _check_resendable(database: Executor, refund_id: UUID) -> None:
+    """Raise `CONFLICT` unless the refund can be resent."""
     refund = await refund_store.get_resend_state(database, refund_id)
     if not refund.was_handed_over:
         state = refund.status if refund.step == RefundStep.ENDED else refund.step
@@ -331,13 +332,6 @@ async def _check_resendable(context: OperationContext, database: Executor, refun
         raise ConflictError("the chain already contains a transfer with this refund's id")
     if refund.is_disputed:
         raise ConflictError("this refund's money is held for a dispute")
-    capabilities = context.capabilities(refund.provider)
-    is_repeatable = capabilities is not None and capabilities.refund_is_idempotent
-    if refund.step == RefundStep.SENT and not is_repeatable:
-        raise UnprocessableError(
-            f"{refund.provider} may have executed this refund and could execute it twice; "
-            "settle it at the gateway"
-        )
 
 
 def describe_refund(refund: Refund) -> str:

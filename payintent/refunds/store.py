@@ -69,7 +69,6 @@ class DueRefund:
 class RefundResendState:
     status: str
     step: str
-    provider: str
     was_handed_over: bool  # not ended, and no longer polled
     has_transfer: bool  # a final log with the refund's id exists and is not foreign
     is_disputed: bool  # a dispute holds some of the refund's amount
@@ -375,7 +374,7 @@ async def stop_inquiries(database: Executor, refund_id: UUID) -> None:
 async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendState:
     row = await database.row(
         """
-        SELECT f.status, f.step, a.provider,
+        SELECT f.status, f.step,
             f.step IN ('queued', 'sent') AND f.next_at IS NULL AS was_handed_over,
             EXISTS (SELECT FROM chain_refund l
                 WHERE l.refund_ref = f.id AND l.disposition IS DISTINCT FROM 'foreign'
@@ -385,7 +384,6 @@ async def get_resend_state(database: Executor, refund_id: UUID) -> RefundResendS
         + """ AS is_disputed
         FROM refund f
         JOIN capture c ON c.id = f.capture_id
-        JOIN provider_account a ON a.id = c.account_id
         WHERE f.id = $1
         """,
         refund_id,

@@ -9,6 +9,7 @@ from payintent.chains.operations import AddContract
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateways.port import RefundReport
 from payintent.operators.operation import Actor
 from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
@@ -133,14 +134,25 @@ async def test_a_resent_refund_without_a_response_reopens_its_case_after_another
     )
 
 
-async def test_a_refund_cannot_be_resent_if_the_gateway_may_execute_it_twice(
-    world: World, handed_over: tuple[Payment, Refund]
+@pytest.mark.parametrize(
+    ("report", "status", "payment_status"),
+    [(DONE, "SUCCEEDED", "REFUNDED"), (ABSENT, "FAILED", "PAID")],
+)
+async def test_a_refund_that_could_be_executed_twice_is_queried_but_never_sent_again(
+    world: World,
+    handed_over: tuple[Payment, Refund],
+    report: RefundReport,
+    status: str,
+    payment_status: str,
 ) -> None:
-    _, refund = handed_over
+    payment, refund = handed_over
     set_capabilities(world, refund_is_idempotent=False)
-    code, message = await submit_refused(world, refund)
-    assert code is ErrorCode.UNPROCESSABLE
-    assert "settle it at the gateway" in message
+    world.gateway.answer_inquire_refund = report
+    await resend_with_approval(world, refund)
+    await process_due_refunds(world)
+    assert len(world.gateway.refunds) == 1
+    assert (await read_refund(world, refund)).status == status
+    assert await world.status(payment) == payment_status
 
 
 async def test_a_refund_that_never_reached_a_non_idempotent_gateway_can_be_resent(
