@@ -51,20 +51,33 @@ async def _now(world: World) -> str:
 
 
 async def _compare(
-    world: World, folder: Path, *lines: str, encoding: str = "utf-8-sig", name: str = "a.csv"
+    world: World,
+    folder: Path,
+    *lines: str,
+    encoding: str = "utf-8-sig",
+    name: str = "a.csv",
+    note: str = "",
 ) -> RunRecord:
     """Put a file into the account's folder and compare it. Each line has an order and an amount."""
     now = await _now(world)
     rows = [",".join(COLUMNS)]
     for number, line in enumerate(lines, 1):
         order, amount = line.split()
-        rows.append(f"{number},1234{number},777777,{order},{now},{now},{amount},-44,1546")
+        rows.append(f"{number},1234{number},777777,{order},{now},{now},{amount},-44,1546,{note}")
     path = folder / str(world.account_id) / name
     path.parent.mkdir(exist_ok=True)
     path.write_text("\r\n".join([*rows, "合計,1546", ""]), encoding=encoding)
     context = with_capabilities(world.service.reconciliation_context, layouts=LAYOUTS)
     await compare_new_files(context, FolderSource(str(folder)))
     return (await world.perform(ListReconciliationRuns()))[0]
+
+
+async def test_further_columns_may_contain_characters_that_only_windows_adds_to_big5(
+    world: World, tmp_path: Path
+) -> None:
+    await _pay(world, "2611210001")
+    run = await _compare(world, tmp_path, "2611210001 1590", encoding="cp950", note="恒碁")
+    assert (run.status, run.problem) == ("matched", "")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8", "big5"])

@@ -60,7 +60,8 @@ def _parse_time(text: str) -> datetime:
     raise ValueError(f"the date must look like 2026/11/21 09:30:00, not {quote_input(text)}")
 
 
-#: One layout per encoding, because ECPay does not document the encoding of its files.
+#: One layout per encoding, because ECPay does not document the encoding of its files. Windows writes
+#: Big5 as code page 950, which has more characters.
 LAYOUTS = tuple(
     FileLayout(
         name=f"ecpay-settlement-{encoding}",
@@ -69,5 +70,5 @@ LAYOUTS = tuple(
         encoding=encoding,
         identifies_orders=True,
     )
-    for encoding in ("utf-8-sig", "big5")
+    for encoding in ("utf-8-sig", "cp950")
 )
