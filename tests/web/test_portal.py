@@ -164,6 +164,20 @@ async def test_the_sign_in_page_explains_what_to_do_without_a_passkey(
     await expect(page.get_by_role("alert")).to_contain_text("ask for a sign-in link")
 
 
+async def test_a_sign_in_page_that_was_open_for_too_long_asks_for_a_reload(
+    scene: PortalScene, browser_context: BrowserContext
+) -> None:
+    page = await browser_context.new_page()
+    await _add_authenticator(page)
+    await page.goto(f"{scene.base}/sign-in")
+    await browser_context.clear_cookies()  # as after an hour
+    await page.get_by_role("button", name="Sign in with a passkey").click()
+    await expect(page.get_by_role("alert")).to_contain_text("Reload the page and try again")
+    await page.reload()
+    await page.get_by_role("button", name="Sign in with a passkey").click()
+    await expect(page.get_by_role("alert")).to_contain_text("The passkey did not work")
+
+
 async def test_every_page_is_accessible_and_valid_html(
     scene: PortalScene, browser: Browser, tmp_path: Path
 ) -> None:

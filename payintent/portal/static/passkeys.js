@@ -2,16 +2,16 @@
 
 const UNEXPECTED_ERROR_TEXT = "Something went wrong. Reload the page, use another browser, or ask for a sign-in link.";
 const PASSKEY_ERROR_TEXT = "The passkey did not work on this device. Try again, or ask for a sign-in link.";
+const SERVICE_ERROR_TEXT = "The service is unavailable, or this page is too old. Reload the page and try again.";
 
-/** The service is unreachable or rejected the request, or the browser returned no credential. */
+/** An error with a message for the member. */
 class PasskeyError extends Error {}
 
 /** Create or use a passkey with the options from the service. @param {HTMLFormElement} form */
 async function requestCredential(form) {
   const url = form.dataset.options ?? "";
   const response = await fetch(url, { headers: { Accept: "application/json" } }).catch(() => null);
-  if (!response) throw new PasskeyError("the service is unreachable");
-  if (!response.ok) throw new PasskeyError(`the service returned status ${response.status}`);
+  if (!response?.ok) throw new PasskeyError(SERVICE_ERROR_TEXT);
   const publicKey = decodeOptions(await response.json());
   if (form.dataset.passkey === "create") return navigator.credentials.create({ publicKey });
   return navigator.credentials.get({ publicKey });
@@ -64,6 +64,14 @@ function encodeCredential(credential) {
   });
 }
 
+/** Return the message for an error. @param {unknown} error */
+function describeError(error) {
+  if (error instanceof PasskeyError) return error.message;
+  if (error instanceof DOMException) return PASSKEY_ERROR_TEXT; // a failed or cancelled passkey
+  console.error(error);
+  return UNEXPECTED_ERROR_TEXT;
+}
+
 /** Submit a form with a credential from the browser. @param {HTMLFormElement} form */
 async function submitWithPasskey(form) {
   const problem = /** @type {HTMLElement} */ (form.querySelector("[data-problem]"));
@@ -73,14 +81,11 @@ async function submitWithPasskey(form) {
   button.disabled = true;
   try {
     const credential = /** @type {PublicKeyCredential | null} */ (await requestCredential(form));
-    if (!credential) throw new PasskeyError("the browser returned no credential");
+    if (!credential) throw new PasskeyError(PASSKEY_ERROR_TEXT);
     field.value = encodeCredential(credential);
     form.submit();
   } catch (error) {
-    // The browser reports a failed or cancelled passkey as a DOMException.
-    const isUnexpected = !(error instanceof DOMException) && !(error instanceof PasskeyError);
-    if (isUnexpected) console.error(error);
-    problem.textContent = isUnexpected ? UNEXPECTED_ERROR_TEXT : PASSKEY_ERROR_TEXT;
+    problem.textContent = describeError(error);
     problem.hidden = false;
     button.disabled = false;
   }
