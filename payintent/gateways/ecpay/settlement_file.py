@@ -60,8 +60,8 @@ def _parse_time(text: str) -> datetime:
     raise ValueError(f"the date must look like 2026/11/21 09:30:00, not {quote_input(text)}")
 
 
-#: One layout per encoding, because ECPay does not document the encoding of its files. Windows writes
-#: Big5 as code page 950, which has more characters.
+#: One layout per encoding, because ECPay does not document the encoding of its files. On Windows,
+#: Big5 is code page 950, which has more characters.
 LAYOUTS = tuple(
     FileLayout(
         name=f"ecpay-settlement-{encoding}",
