@@ -291,6 +291,19 @@ async def test_a_client_that_does_not_read_responses_is_disconnected(api: Api) -
                 await asyncio.sleep(0.05)
 
 
+async def test_open_streams_do_not_use_the_slots_of_buyers(api: Api) -> None:
+    checkouts = [(await api.create()).json["checkout_id"] for _ in range(_SLOTS)]
+    async with AsyncExitStack() as stack:
+        for end in ("", "%0A"):
+            for checkout_id in checkouts:
+                wire = await stack.enter_async_context(Wire(api.base))
+                path = f"/v1/checkout/{checkout_id}/events{end}"
+                await wire.send(b"GET %b HTTP/1.1\r\nHost: x\r\n\r\n" % path.encode())
+                await wire.head()
+        answer = await api.send("GET", f"/v1/checkout/{checkouts[0]}")
+    assert answer.status == 200
+
+
 def lane_of(settings: Settings, path: str) -> LaneName | None:
     lane = Admission(settings).find_lane(path)
     return lane and lane.name
