@@ -58,6 +58,28 @@ def test_counters_and_histograms_are_summed_and_the_largest_gauge_is_used(board:
     ]
 
 
+def test_a_process_can_publish_the_response_times_of_all_its_routes(
+    board: Board, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    registry = CollectorRegistry()
+    monkeypatch.setattr(metrics, "REGISTRY", registry)
+    times = Histogram(
+        "payintent_http_request_seconds",
+        "Time",
+        ["route", "method", "status"],
+        buckets=list(range(13)),
+        registry=registry,
+    )
+    for number in range(1_000):
+        route, status = f"/v1/resources-{number // 5}/{{id}}", 400 + number % 5
+        times.labels(route, "GET", status).observe(number / 100)
+    assert metrics.publish(board, 1, 11)
+    published = _text(board)
+    metrics.add_ended_process(board, 1)
+    assert _text(board) == published
+    assert len(published) == 1_000 * 16
+
+
 def test_the_counters_of_an_ended_process_are_kept_and_its_gauges_are_removed(board: Board) -> None:
     _leave(board, 1, 11, _process(3, 20.0, [0.5]))
     _leave(board, 2, 12, _process(4, 30.0, [0.5]))

@@ -1,6 +1,7 @@
 """Merged metrics of several processes.
 
-Each process publishes its metrics on the board once a second. Counters and histograms are summed,
+Each process publishes its metrics on the board once a second. They are compressed, because the
+labels of a series are repeated for each bucket of a histogram. Counters and histograms are summed,
 including those of ended processes, so sums never decrease. Gauges describe the whole
 installation, so the maximum over all processes is used. Metrics of a single process (`process_…`)
 are not merged, but are labelled with `process`.
@@ -8,6 +9,7 @@ are not merged, but are labelled with `process`.
 
 import socket
 import threading
+import zlib
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, cast
 from wsgiref.simple_server import WSGIRequestHandler
@@ -33,6 +35,8 @@ _PROCESS_PREFIX = "process_"
 _SUMMED_KINDS = frozenset({"counter", "histogram", "summary"})
 _CREATED_SUFFIX = "_created"  # the start time of a counter, which is meaningless for a sum
 _BACKLOG = 16
+_COMPRESSION_LEVEL = 1
+_ZLIB = b"x"  # the first byte of compressed content
 
 _Key = tuple[str, tuple[tuple[str, str], ...]]
 
@@ -80,8 +84,7 @@ def to_families(metrics: Iterable[Metric]) -> list[Family]:
 
 def publish(board: Board, slot: int, serial: int) -> bool:
     """Write this process's metrics to the board. Returns False if they are too large."""
-    process_metrics = _ProcessMetrics(serial, to_families(REGISTRY.collect()))
-    return board.write(slot, msgspec.msgpack.encode(process_metrics))
+    return _write(board, slot, _ProcessMetrics(serial, to_families(REGISTRY.collect())))
 
 
 def add_ended_process(board: Board, slot: int) -> None:
@@ -92,13 +95,12 @@ def add_ended_process(board: Board, slot: int) -> None:
     counters = [family for family in process_metrics.families if _is_summed(family)]
     sums = _merge([ended_processes.families, counters])
     serials = ended_processes.serials | {slot: process_metrics.serial}
-    update = _EndedProcesses(sums, serials, ended_processes.supervisor)
-    board.write(SUPERVISOR, msgspec.msgpack.encode(update))
+    _write(board, SUPERVISOR, _EndedProcesses(sums, serials, ended_processes.supervisor))
 
 
 def publish_supervisor(board: Board, metrics: Iterable[Metric]) -> None:
     update = msgspec.structs.replace(_read_ended(board), supervisor=to_families(metrics))
-    board.write(SUPERVISOR, msgspec.msgpack.encode(update))
+    _write(board, SUPERVISOR, update)
 
 
 def make_merged_registry(board: Board, publish_own: Callable[[], None]) -> CollectorRegistry:
@@ -137,13 +139,23 @@ class _MergedCollector(Collector):
             yield metric
 
 
-def _read_process(board: Board, slot: int) -> _ProcessMetrics | None:
+def _write(board: Board, slot: int, content: msgspec.Struct) -> bool:
+    return board.write(slot, zlib.compress(msgspec.msgpack.encode(content), _COMPRESSION_LEVEL))
+
+
+def _read(board: Board, slot: int) -> bytes:
     content = board.read(slot)
+    is_compressed = content.startswith(_ZLIB)  # not if it is from an earlier release
+    return zlib.decompress(content) if is_compressed else content
+
+
+def _read_process(board: Board, slot: int) -> _ProcessMetrics | None:
+    content = _read(board, slot)
     return msgspec.msgpack.decode(content, type=_ProcessMetrics) if content else None
 
 
 def _read_ended(board: Board) -> _EndedProcesses:
-    content = board.read(SUPERVISOR)
+    content = _read(board, SUPERVISOR)
     return msgspec.msgpack.decode(content, type=_EndedProcesses) if content else _NO_ENDED_PROCESSES
 
 
