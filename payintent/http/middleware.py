@@ -1,5 +1,6 @@
 """Middleware: common response headers (request ID, caching, CORS), metrics and traces."""
 
+import asyncio
 import re
 import secrets
 import time
@@ -104,10 +105,14 @@ class RequestTimes:
 
 
 def metrics_route(format_metrics: Callable[[], bytes]) -> Route:
-    """Return the `GET /metrics` route; `format_metrics` includes the metrics of all processes."""
+    """Return the `GET /metrics` route; `format_metrics` includes the metrics of all processes.
+
+    `format_metrics` runs in a thread, because it can take a tenth of a second.
+    """
 
     async def metrics(_: Request) -> Response:
-        return Response(format_metrics(), 200, {"Content-Type": CONTENT_TYPE_LATEST})
+        body = await asyncio.to_thread(format_metrics)
+        return Response(body, 200, {"Content-Type": CONTENT_TYPE_LATEST})
 
     return Route("/metrics", metrics, methods=["GET"])
 

@@ -1,7 +1,11 @@
 """Every response has a request id; responses to buyers are not cached and allow CORS."""
 
+import asyncio
 import re
+import threading
+from unittest.mock import Mock
 
+from payintent.http.middleware import metrics_route
 from tests.support.arrange import bring_to, quotes, refusal, select, view
 from tests.support.world import Answer, Api
 
@@ -21,6 +25,19 @@ async def test_a_valid_request_id_is_returned_and_an_invalid_request_id_is_repla
         assert re.fullmatch("[0-9a-f]{32}", answer.headers["X-Request-Id"]), invalid
         request_ids.add(answer.headers["X-Request-Id"])
     assert len(request_ids) == 8
+
+
+async def test_the_event_loop_runs_while_metrics_are_formatted() -> None:
+    has_continued = threading.Event()
+
+    def format_metrics() -> bytes:
+        assert has_continued.wait(5)
+        return b"metrics"
+
+    scrape = asyncio.create_task(metrics_route(format_metrics).endpoint(Mock()))
+    await asyncio.sleep(0)
+    has_continued.set()
+    assert (await scrape).body == b"metrics"
 
 
 async def test_error_responses_have_a_request_id(api: Api) -> None:

@@ -41,6 +41,7 @@ class Member:
         self._channel = channel
         self._serial = time.time_ns()
         self._is_closing = threading.Event()
+        self._publish_lock = threading.Lock()  # scrapes publish from their own threads
         self._thread = threading.Thread(target=self._run, name="supervisor", daemon=True)
 
     def start(self) -> None:
@@ -65,7 +66,9 @@ class Member:
         self._channel.close()
 
     def _publish(self) -> None:
-        if not metrics.publish(self._board, self.number, self._serial):
+        with self._publish_lock:
+            has_published = metrics.publish(self._board, self.number, self._serial)
+        if not has_published:
             _log.error("metrics_too_many", number=self.number)
 
     def _run(self) -> None:
