@@ -220,6 +220,16 @@ async def check_contract(
     return _check_receiver(subject, response, receiver)
 
 
+async def check_block(reader: RpcChainReader, name: str, number: int) -> CheckResult:
+    """Check that a contract's deployment block exists, because the chain is read from there."""
+    try:
+        block = await reader.fetch_block(name, number)
+    except ChainUnavailableError as error:
+        return CheckResult(False, describe_endpoint_fault(name, error))
+    text = f"{name} does not have block {number}; check deployed_block"
+    return CheckResult(True, name) if block else CheckResult(False, text)
+
+
 async def check_factory(
     reader: RpcChainReader, name: str, address: bytes, forwarder: bytes, receiver: bytes
 ) -> CheckResult:

@@ -9,7 +9,7 @@ from typing import Annotated, Any, ClassVar
 
 from payintent.chains import store as chain_store
 from payintent.chains import unswept_store
-from payintent.chains.checks import CheckResult, check_contract
+from payintent.chains.checks import CheckResult, check_block, check_contract
 from payintent.chains.store import (
     PROVIDER,
     TEST_CHAIN,
@@ -218,7 +218,8 @@ class AddContract(ChangeOperation[DeployedContract], frozen=True, kw_only=True):
         self, context: OperationContext, chain: ChainRecord, address: bytes, receiver: bytes
     ) -> None:
         async def check(reader: RpcChainReader, name: str) -> CheckResult:
-            return await check_contract(reader, name, address, receiver)
+            result = await check_contract(reader, name, address, receiver)
+            return await check_block(reader, name, self.deployed_block) if result.is_ok else result
 
         await check_deployed_code(context, chain, check)
 

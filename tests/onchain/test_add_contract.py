@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from typing import Any
 
 import pytest
 from pydantic import SecretStr
@@ -54,16 +55,16 @@ class Site:
         changes = {"rpc_native": SecretStr(",".join(urls)), "sandbox": sandbox}
         return replace(service, settings=service.settings.model_copy(update=changes))
 
-    def operation(self, **changes: str) -> AddContract:
-        fields = {"address": self.gateway.address, "receiver": self.receiver} | changes
-        return AddContract(chain=_SLUG, deployed_block=1, **fields)
+    def operation(self, **changes: Any) -> AddContract:
+        fields = {"address": self.gateway.address, "receiver": self.receiver, "deployed_block": 1}
+        return AddContract(chain=_SLUG, **(fields | changes))
 
-    async def add(self, *more_urls: str, **changes: str) -> None:
+    async def add(self, *more_urls: str, **changes: Any) -> None:
         """Add the contract, which is read through the chain's and additional endpoints."""
         service = self.service(f"{self.evm.url}?key={_SECRET}", *more_urls)
         await service.run_operation(self.operation(**changes), Actor("test"))
 
-    async def refusal(self, *more_urls: str, **changes: str) -> str:
+    async def refusal(self, *more_urls: str, **changes: Any) -> str:
         """Try to add the contract; return the error if it is rejected and not stored."""
         with pytest.raises(RefusedError) as refused:
             await self.add(*more_urls, **changes)
@@ -115,6 +116,14 @@ async def test_a_single_changed_byte_in_the_code_is_rejected(site: Site, positio
 async def test_code_with_extra_or_missing_bytes_is_rejected(site: Site, change: str) -> None:
     site.set_code(site.code + "00" if change == "longer" else site.code[:-2])
     assert "code that differs from the compiled contract" in await site.refusal()
+
+
+async def test_a_deployment_block_that_does_not_exist_is_rejected(site: Site) -> None:
+    """Otherwise the chain would not be read until this block."""
+    latest = int(site.evm.ask("eth_blockNumber"), 16)
+    message = await site.refusal(deployed_block=latest + 1)
+    assert message == f"native-1 does not have block {latest + 1}; check deployed_block"
+    await site.add(deployed_block=latest)
 
 
 async def test_an_account_without_code_is_rejected(site: Site) -> None:

@@ -80,7 +80,7 @@ def _said(call: dict[str, Any], network_id: int, codes: Mapping[str, str]) -> di
         case "eth_chainId":
             result: Any = hex(network_id)
         case "eth_getBlockByNumber":
-            result = _BLOCK
+            result = _BLOCK | ({"number": params[0]} if params[0].startswith("0x") else {})
         case "eth_getCode":
             result = codes.get(params[0], "0x")
         case _:
