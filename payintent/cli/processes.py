@@ -72,6 +72,7 @@ _MIGRATION_ERRORS = (
 
 _log = get_logger("process")
 _PROCESSES_MAX = 256
+_PORT_MAX = 65_535  # the resolver reduces larger numbers modulo 65,536
 
 
 def add_to(app: typer.Typer) -> None:
@@ -90,10 +91,10 @@ _Processes = typer.Option(
 
 def api(
     host: str = typer.Option("127.0.0.1", help="The address to listen on."),
-    port: int = typer.Option(8080, help="The port to listen on."),
+    port: int = typer.Option(8080, help="The port to listen on.", min=0, max=_PORT_MAX),
     operator_host: str = typer.Option("127.0.0.1", help="The address of the operator port."),
     operator_port: int | None = typer.Option(
-        None, help="Serve metrics and the operator routes on this port."
+        None, help="Serve metrics and the operator routes on this port.", min=0, max=_PORT_MAX
     ),
     processes: int | None = _Processes,
 ) -> None:
@@ -108,7 +109,7 @@ def api(
 
 def worker(
     metrics_port: int | None = typer.Option(
-        None, help="Serve the metrics of all processes on this port."
+        None, help="Serve the metrics of all processes on this port.", min=0, max=_PORT_MAX
     ),
     metrics_host: str = typer.Option("127.0.0.1", help="The address of the metrics port."),
     processes: int | None = _Processes,

@@ -60,6 +60,14 @@ _WRONG_TYPE = (
     "Invalid value for 'TYPE': 'X' is not one of 'CRYPTO', 'ONRAMP'; "
     "see payintent restriction add --help"
 )
+_WRONG_PORT = (
+    "Invalid value for '--port': Input should be less than or equal to 65535; "
+    "see payintent api --help"
+)
+_NEGATIVE_PORT = (
+    "Invalid value for '--operator-port': Input should be greater than or equal to 0; "
+    "see payintent api --help"
+)
 _WORD_CHARS = 17  # such as VELOCITY_EXCEEDED
 _LISTS = [
     ("merchant", "list"),
@@ -141,6 +149,8 @@ def test_create_prints_exactly_the_documented_json_fields(terminal: Terminal) ->
         ("account change 1 --credentials -", 1, "- must contain a JSON object of strings"),
         ("merchant show", 2, "Missing argument 'merchant_id'; see payintent merchant show --help"),
         ("restriction add X CU", 2, _WRONG_TYPE),
+        ("api --port 80800", 2, _WRONG_PORT),
+        ("api --operator-port -1", 2, _NEGATIVE_PORT),
         ("nothing", 2, "No such command 'nothing'; see payintent --help"),
     ],
 )  # fmt: skip
