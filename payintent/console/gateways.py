@@ -81,9 +81,7 @@ class ChainSection:
         """The conditions under which deposits are swept."""
         chain = self.chain
         return [
-            "1 address is unswept"
-            if chain.sweep_count == 1
-            else f"{chain.sweep_count} addresses are unswept",
+            format_count(chain.sweep_count, "address is unswept", "addresses are unswept"),
             f"a deposit is {_format_duration(chain.sweep_after_s)} old",
             *(
                 f"unswept deposits are worth {token['sweep_value']} {token['symbol']}"
