@@ -28,7 +28,9 @@ HOST_CHARS_MAX = 253
 PORTS = frozenset({80, 443, 8080, 8443})
 DEFAULT_PORTS = {"http": 80, "https": 443}
 DNS_TIMEOUT_S = 2.0
-DNS_THREADS_MAX = 128  # getaddrinfo cannot be cancelled, so a slow lookup blocks its thread
+#: `getaddrinfo` cannot be cancelled, so a lookup that hangs blocks its thread. There is at most one
+#: lookup per host.
+DNS_THREADS_MAX = 512
 
 Address = IPv4Address | IPv6Address
 AddressInfo = tuple[int, int, int, str, tuple[Any, ...]]  # as returned by getaddrinfo

@@ -1,9 +1,11 @@
 import asyncio
 import socket
+import threading
 
 import aiohttp
 import pytest
 
+from payintent.http import egress
 from payintent.http.egress import (
     CheckedResolver,
     EgressRefusedError,
@@ -275,6 +277,27 @@ async def test_a_slow_lookup_times_out():
         await asyncio.wait_for(resolver.resolve("slow.example"), 1)
     assert is_queried.is_set()
     await resolver.close()
+
+
+async def test_hundreds_of_lookups_that_hang_do_not_delay_another_host(monkeypatch):
+    released = threading.Event()
+
+    def query(host: str) -> list[str]:
+        if host.startswith("dead"):
+            released.wait()
+        return ["93.184.216.34"]
+
+    monkeypatch.setattr(egress, "_query_system_addresses", query)
+    resolver = CheckedResolver(timeout_s=10)
+    dead = [asyncio.create_task(resolver.resolve(f"dead{number}.example")) for number in range(400)]
+    try:
+        await asyncio.sleep(0)  # start the lookups
+        [result] = await asyncio.wait_for(resolver.resolve("shop.example"), 5)
+    finally:
+        released.set()
+        await asyncio.gather(*dead, return_exceptions=True)
+        await resolver.close()
+    assert result["host"] == "93.184.216.34"
 
 
 async def test_concurrent_lookups_of_a_name_share_a_query_and_its_result_is_not_cached():
