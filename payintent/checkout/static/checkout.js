@@ -437,3 +437,4 @@ function begin() {
 
 addEventListener("DOMContentLoaded", () => setTimeout(begin), { once: true }); // all scripts have run
 addEventListener("load", fetchAhead, { once: true });
+if (shop) import("./frame.js").catch(report);
