@@ -123,7 +123,7 @@ async def get_sdk_file(request: Request) -> Response:
     if file.pinned_url:
         headers["Content-Location"] = file.pinned_url
     body = file.plain
-    if "gzip" in request.headers.get("accept-encoding", ""):
+    if files.accepts_gzip(request):
         body, headers["Content-Encoding"] = file.gzipped, "gzip"
     return etag_response(request, body, f'"{sha256(body).hexdigest()}"', headers, file.media_type)
 
