@@ -230,7 +230,8 @@ _COMPARE_PAYMENTS = f"""
     WHERE j.capture_id IS NULL OR j.our_amount <> j.amount OR j.our_currency <> j.currency
     ORDER BY j.number
 """
-#: A refund should have a single line. Another line means that money was returned twice.
+#: A refund should have a single line. Another line means that money was returned twice. Refunds of
+#: deposits are sent by the contract of `refund_account_id`.
 _COMPARE_REFUNDS = f"""
     WITH matches AS (
         SELECT DISTINCT ON (l.number) l.number, l.reference, l.amount, l.currency, l.at, r.*
@@ -244,9 +245,11 @@ _COMPARE_REFUNDS = f"""
                 UNION
                 SELECT * FROM refund WHERE id = l.our_id
             ) f
-            JOIN capture c ON c.id = f.capture_id AND c.account_id = ANY($1::bigint[])
+            JOIN capture c ON c.id = f.capture_id
+            LEFT JOIN chain_contract k ON k.account_id = c.account_id
             LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals)
                 ON u.currency = c.currency
+            WHERE coalesce(k.refund_account_id, c.account_id) = ANY($1::bigint[])
         ) r ON true
         WHERE l.type = 'refund'
         ORDER BY l.number, r.status = 'SUCCEEDED' DESC NULLS LAST,

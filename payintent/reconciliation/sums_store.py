@@ -48,7 +48,7 @@ async def compare_books(tx: Tx, scope: ReconciliationScope) -> None:
         """
     )
     await tx.fetch(_ADD_PAYMENT_BOOKS, *scope.decimal_columns, scope.clearing_accounts)
-    await tx.fetch(_ADD_REFUND_BOOKS, *scope.decimal_columns, scope.clearing_accounts)
+    await tx.fetch(_ADD_REFUND_BOOKS, *scope.decimal_columns)
     await tx.fetch(_FIND_DIFFERING_PAYMENTS)
     await tx.fetch(_FIND_DIFFERING_REFUNDS)
 
@@ -92,10 +92,13 @@ _ADD_REFUND_BOOKS: LiteralString = f"""
                 OR p.status IN ('PARTIALLY_REFUNDED', 'REFUNDED') THEN r.amount ELSE 0 END
     FROM provider_record r
     JOIN refund f ON f.id = r.fact_id
+    JOIN capture c ON c.id = f.capture_id
+    LEFT JOIN chain_contract k ON k.account_id = c.account_id
     LEFT JOIN unnest($1::text[], $2::int[]) AS u (currency, decimals) ON u.currency = r.currency
     LEFT JOIN payment p ON p.id = f.payment_id
-    LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done'
-        AND e.credit = ANY($3::text[])
+    LEFT JOIN ledger_entry e ON e.fact_id = r.fact_id AND e.fact = 'refund_done' AND e.credit =
+        CASE WHEN k.chain IS NULL THEN 'gateway_clearing:' ELSE 'chain_receiver:' END
+            || c.account_id
     WHERE r.type = 'refund'
 """
 #: The planner assumes that most records differ. OFFSET and LIMIT force it to filter first, and then

@@ -13,11 +13,13 @@ from payintent.evm.abi import to_checksum_address
 from payintent.merchants.operations import SetMerchantProfile
 from payintent.payment_sessions.expire import expire_stranded
 from payintent.payments.model import Payment
+from payintent.reconciliation.operations import ListReconciliationRuns
 from payintent.refunds.create import refund_case
 from payintent.refunds.destination import enter_buyer_address
 from payintent.refunds.model import Refund
 from payintent.refunds.resolve_case import ResolveCase
 from payintent.runtime.settings import Settings
+from tests.support.chain_comparison import case_subjects, compare_due
 from tests.support.chain_refunds import RefundWorld
 from tests.support.deposits import TOTAL, DepositGround, add_factory
 from tests.support.running_service import serving_api
@@ -69,6 +71,10 @@ async def test_a_refund_goes_to_the_address_that_the_buyer_enters(stage: Stage) 
     assert await world.read_state(refund) == DONE
     assert await world.balance("USDT", BUYER) == TOTAL
     assert await world.ground.status(stage.payment) == "REFUNDED"
+    await compare_due(world.ground)
+    runs = await world.ground.world.perform(ListReconciliationRuns())
+    assert [run.status for run in runs] == ["matched", "matched"]
+    assert await case_subjects(world.ground) == []
 
 
 async def test_the_buyer_can_correct_the_address_once_before_the_refund_is_sent(
