@@ -208,9 +208,15 @@ def _make_unavailable_error() -> RefusedError:
 
 
 async def _inquire_current_session(context: SelectionContext, snapshot: PaymentSnapshot) -> None:
-    """Inquire about the current session before it is replaced, because it may have been paid."""
+    """Inquire about the current session before it is replaced, because it may have been paid.
+
+    During an outage, the buyer does not wait for the gateway's timeout to select another method.
+    """
     session = snapshot.session
     if session is None or session.status is not SessionStatus.OPEN:
+        return
+    health = context.accounts.health
+    if not await health.allows_request(session.quote.account_id, GatewayChannel.SESSIONS):
         return
     call = make_buyer_call(snapshot.payment.merchant_id, snapshot.payment.id, session.quote)
     async with context.accounts.buyer_calls.enter(call):

@@ -8,6 +8,7 @@ from structlog.testing import capture_logs
 
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
+from payintent.gateway_accounts.health import GatewayChannel, GatewayHealth, open_circuit
 from payintent.gateways.port import (
     GatewayAccount,
     GatewaySessionRef,
@@ -220,6 +221,23 @@ async def test_a_buyer_who_returns_during_an_inquiry_triggers_another_inquiry(
     await world.service.session_inquirer.inquire(due)
     assert await inquire_all(world) == 1
     assert await world.status(payment) == "PAID"
+
+
+async def test_a_buyer_leaves_a_gateway_during_its_outage_without_waiting_for_it(
+    world: World,
+) -> None:
+    payment = await world.create()
+    first = (await world.select(payment, world.card)).session
+    account_id = await world.add_account("http://other.test", signing_secret="another")
+    await world.rows(
+        "UPDATE payment_method SET account_id = $1 WHERE id = $2", account_id, world.transfer
+    )
+    await open_circuit(world.database, world.account_id, GatewayChannel.SESSIONS, "timeout")
+    world.service.accounts.health = GatewayHealth(world.database)
+    assert (await world.select(payment, world.transfer)).payment.session_id != first.id
+    assert world.gateway.inquired == []
+    await inquire_all(world)
+    assert world.gateway.closed == [first.id]
 
 
 async def test_an_interrupted_selection_is_abandoned_so_that_the_buyer_can_select_again(
