@@ -21,6 +21,7 @@ from payintent.payments.model import Session
 from tests.support.chain_refunds import Mood, Signer, signing
 from tests.support.deposits import DepositGround, add_factory
 from tests.support.onchain import ChainWorld, config_of
+from tests.support.ports import free_port
 
 WAIT_S = 700  # more than the time after which an unknown batch is released
 
@@ -32,6 +33,7 @@ class SweepWorld:
     deposits: DepositGround
     signer: Signer
     url: str
+    more_urls: tuple[str, ...] = ()
 
     async def sweeper(self) -> Sweeper:
         ground = self.deposits.ground
@@ -43,7 +45,9 @@ class SweepWorld:
             database=ground.world.database,
             chain=chain,
             signer=external,
-            open_reader=lambda _: RpcChainReader(ground.slug, [self.url], config_of(ground.slug)),
+            open_reader=lambda _: RpcChainReader(
+                ground.slug, [self.url, *self.more_urls], config_of(ground.slug)
+            ),
         )
 
     async def step(self, kill_at: int | None = None) -> bool:
@@ -360,9 +364,14 @@ async def test_a_batch_waits_while_its_transaction_may_still_be_mined(
 
 
 @pytest.mark.full
-async def test_a_replaced_transaction_releases_its_addresses(sweeping: SweepWorld) -> None:
+@pytest.mark.parametrize("has_unavailable_endpoint", [False, True])
+async def test_a_replaced_transaction_releases_its_addresses(
+    sweeping: SweepWorld, has_unavailable_endpoint: bool
+) -> None:
     """The runbook recommends this if the gas price of a pending transaction is too low."""
     ground = sweeping.deposits.ground
+    if has_unavailable_endpoint:
+        sweeping.more_urls = (f"http://127.0.0.1:{free_port()}/", sweeping.url)
     await sweeping.pay()
     await sweeping.pay()
     await ground.chain.ask("evm_setAutomine", False)

@@ -193,15 +193,21 @@ class Sweeper:
             BATCHES.labels(batch.chain, result.value).inc()
 
     async def _may_be_pending(self, reader: RpcChainReader, batch: OpenBatch) -> bool:
+        """Return False if two endpoints, or the only endpoint, do not know the transaction."""
         if batch.read_s < _UNKNOWN_S or await self.signer.has_pending_transactions(batch.sender):
             return True
         if batch.tx_hash is None:
             return False
+        denials_needed = min(VOTES_NEEDED, len(reader.names))
         for name in reader.names:
-            [transaction] = await reader.fetch_transactions(name, [batch.tx_hash])
+            try:
+                [transaction] = await reader.fetch_transactions(name, [batch.tx_hash])
+            except ChainUnavailableError:
+                continue
             if transaction is not None:
                 return True
-        return False
+            denials_needed -= 1
+        return denials_needed > 0
 
     async def _open_cases(self, addresses: Sequence[UnsweptAddress]) -> None:
         """Open a case for each address that our sweeps could not empty."""
