@@ -78,7 +78,7 @@ async def _list_transfers(database: Executor, payment_id: UUID) -> list[Row]:
     return await database.fetch(
         """
         WITH sessions AS (
-            SELECT id, chain, token_address
+            SELECT id, chain, token_address, currency, token_decimals
             FROM session
             WHERE payment_id = $1 AND provider = 'onchain'
         ), transfers AS (
@@ -95,7 +95,10 @@ async def _list_transfers(database: Executor, payment_id: UUID) -> list[Row]:
         )
         SELECT r.session_id, r.tx_hash, r.log_index, r.block, r.amount::text AS units, r.mined_at,
             r.final_at, r.is_final, r.token IS DISTINCT FROM s.token_address AS is_mismatch,
-            coalesce(t.symbol, '0x' || encode(r.token, 'hex')) AS currency, t.decimals,
+            CASE WHEN r.token = s.token_address THEN s.currency
+                ELSE coalesce(t.symbol, '0x' || encode(r.token, 'hex')) END AS currency,
+            CASE WHEN r.token = s.token_address THEN coalesce(s.token_decimals, t.decimals)
+                ELSE t.decimals END AS decimals,
             c.reference AS capture_reference, c.credited, w.tx_hash AS swept_in,
             w.final_at AS swept_at, b.id IS NOT NULL AS is_claimed, b.tx_hash AS claimed_in,
             (SELECT count(*) FROM deposit_sweep f

@@ -12,6 +12,7 @@ from payintent.core.errors import ErrorCode, RefusedError
 from payintent.evm.abi import to_checksum_address
 from payintent.evm.deposits import derive_deposit_address
 from payintent.merchants.operations import SetDepositTolerance
+from payintent.onchain.deposit_status_store import list_deposits
 from payintent.onchain.wallet_sessions import get_chain_view
 from payintent.payments.store import get_change_markers
 from payintent.refunds.model import AUTO_REFUND
@@ -239,6 +240,12 @@ async def test_a_session_accepts_only_the_token_of_its_quote_after_the_tokens_ad
     assert await captures(two_tokens) == [
         Money(True, "USDT", 2 * half),
         Money(False, new_address, half),
+    ]
+    [status] = await list_deposits(ground.world.database, payment.id)
+    assert [(item.currency, item.amount) for item in status.transfers] == [
+        ("USDT", "12.75"),
+        ("USDT", "12.75"),
+        ("USDT", "12.75"),
     ]
     assert await two_tokens.balances() == {
         "chain_receiver USDT": 2 * half,
