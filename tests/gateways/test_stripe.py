@@ -172,6 +172,9 @@ async def test_a_creation_that_stripe_throttles_is_not_repeated(
     outcome = await gateway.create_session(stripe.account, order())
     assert type(outcome) is OutcomeUnknown
     assert outcome.is_throttled
+    stripe.respond_error(429, code="rate_limit")  # a sent refund stays sent
+    outcome = await gateway.inquire_refund(stripe.account, refund_request())
+    assert type(outcome) is OutcomeUnknown
 
 
 async def test_a_missing_permission_is_not_mistaken_for_throttling(

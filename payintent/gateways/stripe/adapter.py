@@ -246,8 +246,8 @@ class StripeGateway:
         if response.status in _INVALID_REQUEST_STATUSES and _rejection(response):
             return SessionReport(state=GatewaySessionState.ABSENT)
         error = _parse_error(response)
-        is_server_error = response.status >= _SERVER_ERROR
-        if error is not None and (is_server_error or error.type == _KEY_REUSE_ERROR_TYPE):
+        is_repeated = response.status >= _SERVER_ERROR
+        if error is not None and (is_repeated or error.type == _KEY_REUSE_ERROR_TYPE):
             # Not an outage. For a day, Stripe repeats its first response, also a server error.
             return inconclusive_response(_error_detail(response))
         return _unusable(response)
@@ -302,7 +302,12 @@ class StripeGateway:
         if key is not None:
             headers["Idempotency-Key"] = key
         body = urlencode(form).encode()
-        return await self._http.request("POST", _url(account, path), headers=headers, body=body)
+        response = await self._http.request("POST", _url(account, path), headers=headers, body=body)
+        is_response = isinstance(response, HttpResponse)
+        if is_response and response.status == _TOO_MANY_REQUESTS and _parse_error(response):
+            # Stripe does not execute the requests that it throttles.
+            return NotContacted(detail=_error_detail(response), is_throttled=True)
+        return response
 
 
 async def _limit_time(work: Awaitable[R]) -> R | OutcomeUnknown:
@@ -394,18 +399,14 @@ def _rejection(response: HttpResponse) -> SessionRejected | None:
 def _unusable(response: HttpResponse) -> OutcomeUnknown:
     """Build the outcome for a response without a result.
 
-    Stripe throttles with status 429, and does not execute such a request. A 403 from Stripe means
-    that the key lacks a permission. Any other 403 comes from a proxy, which may be throttling.
+    Stripe throttles with status 429. A 403 from Stripe means that the key lacks a permission. Any
+    other 403 comes from a proxy, which may be throttling.
     """
-    detail = _error_detail(response)
-    if _parse_error(response):
-        if response.status == _TOO_MANY_REQUESTS:
-            return NotContacted(detail=detail, is_throttled=True)
-        if response.status == _FORBIDDEN:
-            return OutcomeUnknown(detail=detail, problem=AccountProblem.CREDENTIALS)
-        if response.status == _CONFLICT:  # a concurrent request of ours
-            return inconclusive_response(detail)
-    return unusable_response(response.status, detail)
+    if response.status == _FORBIDDEN and _parse_error(response):
+        return OutcomeUnknown(detail=_error_detail(response), problem=AccountProblem.CREDENTIALS)
+    if response.status == _CONFLICT and _parse_error(response):  # a concurrent request of ours
+        return inconclusive_response(_error_detail(response))
+    return unusable_response(response.status, _error_detail(response))
 
 
 def _error_detail(response: HttpResponse) -> str:
