@@ -305,8 +305,7 @@ class StripeGateway:
         response = await self._http.request("POST", _url(account, path), headers=headers, body=body)
         is_response = isinstance(response, HttpResponse)
         if is_response and response.status == _TOO_MANY_REQUESTS and _parse_error(response):
-            # Stripe does not execute the requests that it throttles.
-            return NotContacted(detail=_error_detail(response), is_throttled=True)
+            return NotContacted(detail=_error_detail(response), is_throttled=True)  # not executed
         return response
 
 
