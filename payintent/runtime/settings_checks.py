@@ -90,14 +90,22 @@ def list_configured_names(environ: Mapping[str, str]) -> list[str]:
 
 
 def find_unknown_settings(environ: Mapping[str, str]) -> list[str]:
-    """Report unknown names with our prefix, and suggest a similar name."""
+    """Report names with our prefix that have no effect.
+
+    These are unknown names, with a similar name, and URLs that a name without the prefix overrides.
+    """
     names = _list_variable_names()
-    return [
+    unknown_names = [
         f"{name} is not a setting{_suggest_name(name, names)}"
         for name in sorted(environ)
         if name.upper().startswith(_PREFIX)
         and name.upper() not in names
         and not _is_set_by_kubernetes(name, environ)
+    ]
+    return unknown_names + [
+        f"{_PREFIX}{name} has no effect, because {name} has a different value; remove one of them"
+        for name in sorted(map(make_variable_name, _WITHOUT_PREFIX))
+        if len({environ[key] for key in (name, _PREFIX + name) if key in environ}) > 1
     ]
 
 

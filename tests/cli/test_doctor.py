@@ -305,6 +305,15 @@ def test_settings_and_unrelated_variables_are_not_reported_as_unknown(name: str)
     assert find_unknown_settings({name: "x"}) == []
 
 
+def test_a_database_url_that_another_variable_overrides_is_reported() -> None:
+    urls = {"DATABASE_URL": "postgresql://a", "PAYINTENT_DATABASE_URL": "postgresql://b"}
+    [problem] = find_unknown_settings(urls)
+    assert problem.startswith("PAYINTENT_DATABASE_URL has no effect, because DATABASE_URL ")
+    assert find_unknown_settings(urls | {"DATABASE_URL": "postgresql://b"}) == []
+    for name, url in urls.items():
+        assert find_unknown_settings({name: url}) == []
+
+
 @pytest.mark.parametrize("service", ["PAYINTENT", "PAYINTENT_API"])
 def test_service_variables_of_kubernetes_are_not_reported_as_unknown(
     service: str,
