@@ -420,6 +420,21 @@ class TestAutomaticReturn:
         await expect(checkout.page.get_by_text("Taking you back")).to_be_hidden()
         assert checkout.page.url == checkout.address(payment)
 
+    async def test_a_buyer_who_left_and_goes_back_stays(self, checkout: HostedCheckout) -> None:
+        payment = await checkout.select_and_return()
+        await checkout.report_paid(payment)
+        await checkout.page.clock.install()
+        await checkout.show(payment)
+        await expect(checkout.page.get_by_text("Taking you back")).to_be_visible()
+        # The browser stores the page, and shows it again if the buyer goes back.
+        await checkout.page.evaluate(
+            "dispatchEvent(new PageTransitionEvent('pagehide', { persisted: true }))"
+        )
+        await expect(checkout.page.get_by_text("Taking you back")).to_be_hidden()
+        await checkout.page.clock.fast_forward("01:00")
+        await expect(checkout.page.get_by_role("heading", name="Paid")).to_be_visible()
+        assert checkout.page.url == checkout.address(payment)
+
 
 async def test_the_link_can_be_copied_for_another_device(checkout: HostedCheckout) -> None:
     await checkout.page.context.grant_permissions(["clipboard-read", "clipboard-write"])

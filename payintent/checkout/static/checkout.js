@@ -373,6 +373,8 @@ class PayReturn extends HTMLElement {
     if (window.top !== window || recall(this.#storageKey)) return;
     this.hidden = false;
     this.querySelector("button")?.addEventListener("click", () => this.#stop());
+    // If the buyer goes back, the browser may show this page as it was.
+    addEventListener("pagehide", () => (this.hidden = this.#isStopped = true));
     this.#go(Date.now() + RETURN_AFTER_MS);
   }
 
