@@ -435,7 +435,7 @@ class Gateway(Protocol):
 
 @runtime_checkable
 class ReportingGateway(Protocol):
-    """A gateway with a reporting API. Calls take at most 15 s."""
+    """A gateway with a reporting API. Each request to it takes at most 15 s."""
 
     async def list_movements(
         self, account: GatewayAccount, since: datetime, until: datetime, after: str | None
