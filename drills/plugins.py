@@ -1,4 +1,4 @@
-"""`python -m drills.plugins` tests the plugins in `plugins/` against a sandbox.
+"""`python -m drills.plugins` tests each plugin in `plugins/` against a sandbox.
 
 The WooCommerce plugin runs in PHP with a stub of WordPress and WooCommerce, and the Medusa plugin
 runs in Medusa. The grader checks each plugin with the test merchant's secret. Then a test payment
@@ -86,13 +86,12 @@ DONE = {
 def main() -> None:
     """Test the named plugins, or all plugins. The exit status is 1 after a failure."""
     prepare("programs", "medusa")
-    scratch = tempfile.TemporaryDirectory(prefix="payintent-plugins-")
-    with scratch as folder, running_sandbox() as sandbox:
-        for name in sys.argv[1:] or PLAYS:
-            place = Path(folder) / name
-            place.mkdir()
+    for name in sys.argv[1:] or PLAYS:
+        scratch = tempfile.TemporaryDirectory(prefix="payintent-plugins-")
+        # A new sandbox for each plugin, because deliveries to the previous shop have paused.
+        with scratch as folder, running_sandbox() as sandbox:
             try:
-                asyncio.run(PLAYS[name](sandbox, place))
+                asyncio.run(PLAYS[name](sandbox, Path(folder)))
             except (PluginError, NotReadyError) as error:
                 sys.exit(f"plugins: {name}: {error}")
             print(f"plugins: {DONE[name]}", flush=True)
