@@ -209,6 +209,17 @@ async def test_the_tools_refuse_an_invalid_key_without_showing_it(
         assert "Traceback" not in result.stderr
 
 
+async def test_the_tools_refuse_a_key_file_that_is_not_utf_8(tmp_path: Path) -> None:
+    key_file = tmp_path / "key"
+    key_file.write_bytes(KEY.encode("utf-16"))
+    key_file.chmod(0o600)
+    for command, environment in _list_tools(key_file, "http://127.0.0.1:9"):
+        result = await asyncio.to_thread(_run, command, environment)
+        assert (result.returncode, result.stdout) == (2, ""), result.stderr
+        assert f"{key_file} cannot be read: it is not UTF-8" in result.stderr
+        assert "Traceback" not in result.stderr
+
+
 def _run(command: list[str], environment: dict[str, str]) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         command, env=environment, cwd="/", stdin=subprocess.DEVNULL, capture_output=True,

@@ -142,9 +142,11 @@ def _read_privately(path: Path) -> str:
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
             raise UsageError(f"{path} is accessible to other users; run chmod 600 on it")
-        return path.read_text()
+        return path.read_text(encoding="utf-8")
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
+    except UnicodeDecodeError:  # its message contains the key
+        raise UsageError(f"{path} cannot be read: it is not UTF-8") from None
 
 
 def write_privately(path: Path, text: str) -> None:
