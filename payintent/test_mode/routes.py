@@ -36,7 +36,7 @@ from payintent.test_mode.deposits import TestTransfer
 from payintent.test_mode.model import APPROVED_CARD, DECLINED_CARDS, TEST_CARDS
 
 ADVANCE_MAX_S = 31 * 24 * 3600
-_TRANSFER_UNITS_MAX = 10**6 * 10**TEST_TOKEN_DECIMALS
+_TRANSFER_MAX = 10**6
 
 
 class AdvanceBody(msgspec.Struct):
@@ -179,12 +179,13 @@ def _parse_transfer_amount(text: str | None) -> int | None:
     """Return an amount in the smallest unit of a test token. Raises `BAD_REQUEST`."""
     if text is None:
         return None
-    units = Decimal(text) * 10**TEST_TOKEN_DECIMALS if is_plain_decimal(text) else Decimal(0)
-    if units % 1 or not 0 < units <= _TRANSFER_UNITS_MAX:
+    amount = Decimal(text) if is_plain_decimal(text) else Decimal(0)
+    decimals = len(text.partition(".")[2])
+    if decimals > TEST_TOKEN_DECIMALS or not 0 < amount <= _TRANSFER_MAX:
         raise BadRequestError(
             "amount must be a positive number of tokens, at most 1000000, with up to 6 decimals"
         )
-    return int(units)
+    return int(amount.scaleb(TEST_TOKEN_DECIMALS))
 
 
 def _make_test_request(

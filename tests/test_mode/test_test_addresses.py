@@ -129,6 +129,7 @@ async def test_a_repeated_request_sends_one_transfer(side: Api) -> None:
 @pytest.mark.parametrize(
     "body",
     [{"amount": amount} for amount in ("0", "-1", "1.0000001", "1e3", "1000001", "x", "\x00")]
+    + [{"amount": amount} for amount in ("9" * 40, f"1000000.{'0' * 30}1")]
     + [{"token": "NATIVED"}, {"amount": 5}],
 )
 async def test_an_invalid_transfer_is_refused_without_effect(
