@@ -470,6 +470,9 @@ async def test_no_mail_is_sent_to_a_server_with_an_untrusted_certificate(
     with smtp_server(starttls=authority.server()) as server:
         mail_settings = _mailing(settings, server.port, smtp_security="starttls")
         assert "certificate" in str(await SmtpClient(mail_settings).check_connection())
+        mail = compose(Mail("a@b.test", "x", "y"), _SENDER, "1")
+        [result] = await SmtpClient(mail_settings).send([mail])
+        assert (result.outcome, "certificate" in result.reason) == (SendOutcome.RETRY, True)
         assert not any(command.startswith("MAIL") for command in server.commands)
 
 
