@@ -87,8 +87,8 @@ def _from_file(path: Path) -> str:
         return path.read_text(encoding="utf-8").strip()
     except OSError as error:
         raise UsageError(f"{path} cannot be read: {error.strerror}") from error
-    except UnicodeDecodeError:  # its message contains the key
-        raise UsageError(f"{path} cannot be read: it is not UTF-8") from None
+    except UnicodeDecodeError as error:
+        raise UsageError(f"{path} cannot be read: it is not UTF-8") from error
 
 
 def _arguments() -> argparse.ArgumentParser:
