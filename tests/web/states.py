@@ -193,14 +193,14 @@ async def time_over(gallery: Gallery) -> Visit:
 async def wallet_none(gallery: Gallery) -> Visit:
     ground = await gallery.ground()
     bill, _ = await ground.bill("USDT")
-    return _of(bill, ready="[data-no-wallet]:not([hidden]), noscript p")
+    return _of(bill, ready="[data-no-wallet]:not([hidden]), [data-needs-script]")
 
 
 @state
 async def wallet_found(gallery: Gallery) -> Visit:
     ground = await gallery.ground()
     bill, _ = await ground.bill("USDT")
-    return _of(bill, ready="[data-wallets] button, noscript p", wallet=True)
+    return _of(bill, ready="[data-wallets] button, [data-needs-script]", wallet=True)
 
 
 @state
@@ -215,7 +215,7 @@ async def wallet_native(gallery: Gallery) -> Visit:
     """A chain's native coin, which needs no approval."""
     ground = await gallery.ground()
     bill, _ = await ground.bill("NATIVED")
-    return _of(bill, ready="[data-wallets] button, noscript p", wallet=True)
+    return _of(bill, ready="[data-wallets] button, [data-needs-script]", wallet=True)
 
 
 @state

@@ -133,6 +133,22 @@ async def test_a_script_error_in_a_frame_is_reported_to_the_shop(
         await expect(shop.frame.locator("#problem")).to_contain_text(_OWN_FAULT)
 
 
+async def test_a_browser_that_cannot_run_the_scripts_explains_why_there_is_no_wallet(
+    checkout: WalletCheckout,
+) -> None:
+    async def break_scripts(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, body=(await answer.text()).replace("?.", "@"))
+
+    await checkout.bill("USDT")
+    notice = checkout.page.get_by_text("This payment method requires JavaScript")
+    await expect(notice).to_be_hidden()
+    await checkout.page.route("**/c/**", break_scripts)
+    await checkout.page.reload()
+    await expect(notice).to_be_visible()
+    checkout.errors.clear()
+
+
 async def test_an_unreachable_service_is_named_in_the_error(
     checkout: WalletCheckout, buyer: BrowserContext, wallet: Wallet
 ) -> None:

@@ -10,6 +10,7 @@
   const words = {/* texts */}; // as in checkout.js, which has not loaded yet
   /** @param {string} name @returns {HTMLElement} */
   const findPart = (name) => /** @type {HTMLElement} */ (document.querySelector(`[data-${name}]`));
+  findPart("needs-script").remove(); // browsers that do not know the syntax of this script show it
   /** @type {any} */
   const list = findPart("wallets");
   const ids = new Set();
