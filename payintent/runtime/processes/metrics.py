@@ -1,6 +1,6 @@
 """Merged metrics of several processes.
 
-Each process publishes its metrics on the board once a second. They are compressed, because the
+Each process publishes its metrics on the board every 5 s. They are compressed, because the
 labels of a series are repeated for each bucket of a histogram. Counters and histograms are summed,
 including those of ended processes, so sums never decrease. Gauges describe the whole
 installation, so the maximum over all processes is used. Metrics of a single process (`process_…`)
