@@ -28,6 +28,11 @@ WEBHOOK_OVERDUE = Gauge(
 )
 MAIL_OVERDUE = Gauge("payintent_mail_overdue_seconds", "Age of the oldest unsent email")
 OPEN_CASES = Gauge("payintent_cases_open", "Open cases", ["kind", "provider"])
+OLDEST_CASE = Gauge(
+    "payintent_case_oldest_seconds",
+    "Age of the oldest open case, without disputes that the bank is reviewing",
+    ["kind", "provider"],
+)
 LEDGER_IMBALANCE = Gauge(
     "payintent_ledger_imbalance_accounts", "Ledger accounts that differ from their sources"
 )
@@ -38,7 +43,7 @@ RECONCILIATIONS = Gauge(
 )
 DELIVERIES = Gauge("payintent_deliveries", "Deliveries that have not succeeded", ["state"])
 
-#: Labels of all cases seen since the process started. A gauge drops to 0 when its last case closes.
+#: Labels of all cases seen since the process started. Gauges drop to 0 when the last case closes.
 _CASE_LABELS: set[tuple[str, str]] = {(kind, "none") for kind in CaseKind}
 
 
@@ -50,7 +55,7 @@ async def measure(service: Service) -> None:
     webhook_s = await overview_store.get_webhook_overdue_s(read_database)
     mail_s = await mail_store.get_oldest_age_s(read_database)
     deliveries = await overview_store.count_deliveries(read_database)
-    cases = await overview_store.count_open_cases(read_database)
+    cases = await overview_store.measure_open_cases(read_database)
     runs = await runs_store.count_recent(read_database, RECENT_HOURS)
     OLDEST_PROCESSING.set(oldest_s)
     PENDING_OVERDUE.set(pending_s)
@@ -60,7 +65,9 @@ async def measure(service: Service) -> None:
         DELIVERIES.labels(state).set(count)
     _CASE_LABELS.update(cases)
     for kind, provider in _CASE_LABELS:
-        OPEN_CASES.labels(kind, provider).set(cases.get((kind, provider), 0))
+        count, oldest_s = cases.get((kind, provider), (0, 0.0))
+        OPEN_CASES.labels(kind, provider).set(count)
+        OLDEST_CASE.labels(kind, provider).set(oldest_s)
     for status in ("differs", "failed"):
         RECONCILIATIONS.labels(status).set(runs.get(status, 0))
 

@@ -287,26 +287,34 @@ async def get_pending_overdue_s(database: Executor) -> float:
     return overdue_s or 0.0
 
 
-async def count_open_cases(database: Executor) -> dict[tuple[str, str], int]:
-    """Count up to 10,000 open cases by kind and provider (`none` for cases without a capture)."""
+async def measure_open_cases(database: Executor) -> dict[tuple[str, str], tuple[int, float]]:
+    """Count up to 10,000 open cases, the oldest first, by kind and provider.
+
+    Also returns the age of the oldest case in seconds, without disputes that the bank is reviewing.
+    The provider is `none` for cases without a capture.
+    """
     rows = await database.fetch(
         """
-        SELECT o.kind, coalesce(a.provider, 'none') AS provider, count(*) AS cases
+        SELECT o.kind, coalesce(a.provider, 'none') AS provider, count(*) AS cases,
+            coalesce(extract(epoch FROM clock() - min(o.opened_at)
+                FILTER (WHERE d.state IS DISTINCT FROM 'under_review')), 0)::float8 AS oldest_s
         FROM (
-            SELECT kind, capture_id
+            SELECT id, kind, capture_id, opened_at
             FROM money_case
             WHERE status = 'OPEN'
                 AND (merchant_id IS NULL
                     OR merchant_id NOT IN (SELECT id FROM merchant WHERE NOT livemode))
+            ORDER BY id
             LIMIT $1
         ) o
+        LEFT JOIN dispute d ON d.case_id = o.id
         LEFT JOIN capture c ON c.id = o.capture_id
         LEFT JOIN provider_account a ON a.id = c.account_id
         GROUP BY 1, 2
         """,
         _METRIC_COUNT_MAX,
     )
-    return {(row["kind"], row["provider"]): row["cases"] for row in rows}
+    return {(row["kind"], row["provider"]): (row["cases"], row["oldest_s"]) for row in rows}
 
 
 async def count_deliveries(database: Executor) -> dict[str, int]:

@@ -16,6 +16,7 @@ from payintent.cases.operations import ListCases
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.overview.store import measure_open_cases
 from payintent.payments.model import Payment
 from payintent.refunds.resolve_case import ResolveCase
 from tests.payments.test_expire import inquire_all
@@ -59,6 +60,21 @@ async def hear(world: World, dispute: DisputeReport, name: str | None = None) ->
 async def the_case(world: World) -> CaseDetails:
     [case] = await world.perform(ListCases())
     return case
+
+
+async def test_the_age_of_the_oldest_case_does_not_include_disputes_that_the_bank_reviews(
+    world: World,
+) -> None:
+    async def get_age() -> float:
+        _, age_s = (await measure_open_cases(world.database))["DISPUTE", "fake"]
+        return age_s
+
+    payment = await create_paid_payment(world)
+    await hear(world, report(payment))
+    await world.move_clock(3600)
+    assert await get_age() == pytest.approx(3600, abs=30)
+    await hear(world, report(payment, state=DisputeState.UNDER_REVIEW))
+    assert await get_age() == 0
 
 
 async def test_a_dispute_opens_a_case_with_amount_reason_deadline_and_reference(

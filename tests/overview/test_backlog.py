@@ -79,9 +79,14 @@ async def test_open_cases_are_counted_by_kind_and_provider(
     assert await count("DOUBLE_PAYMENT") == 1
     assert not await count("LATE_PAYMENT")
     [row] = await world.rows("SELECT id FROM money_case")
+    labels = {"kind": "DOUBLE_PAYMENT", "provider": "fake"}
+    await world.move_clock(3600)
+    age_s = await read_metric(world, "payintent_case_oldest_seconds", **labels)
+    assert age_s == pytest.approx(3600, abs=30)
     close = ResolveCase(case_id=ids.format_id(ids.CASE, row["id"]), resolution="dismiss", note="x")
     await world.perform(close)
     assert await count("DOUBLE_PAYMENT") == 0
+    assert await read_metric(world, "payintent_case_oldest_seconds", **labels) == 0
 
 
 async def _paid(world: World) -> tuple[UUID, Payment]:

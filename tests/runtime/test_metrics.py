@@ -122,6 +122,7 @@ def test_every_gauge_describes_the_whole_installation() -> None:
         if "Gauge(" in before + line and '"payintent_' in line
     }
     assert names == {
+        "payintent_case_oldest_seconds",
         "payintent_cases_open",
         "payintent_chain_auto_refund_gas_left",  # the same in every process
         "payintent_deliveries",

@@ -117,7 +117,7 @@ async def test_the_operators_figures_exclude_payments_at_the_test_gateway(side: 
         pass
     await measure(service)
     assert _figures_of_the_test_gateway() == before
-    assert await overview_store.count_open_cases(side.world.database) == {}
+    assert await overview_store.measure_open_cases(side.world.database) == {}
     overview = await overview_store.read_overview(side.world.database, None, with_conversion=True)
     assert (overview.hours, overview.conversion) == ([], [])
     assert overview.waiting.cases == len(_WAITING)  # these figures include both modes

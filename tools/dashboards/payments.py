@@ -4,6 +4,7 @@ from tools.dashboards.queries import Panel, most, quantiles, rate
 
 _API = 'route=~"/v1/.*"'
 _REQUESTS = "payintent_http_request_seconds"
+_OLDEST = {"{{kind}}": f"{most('payintent_case_oldest_seconds', 'kind')} > 0"}
 _OPEN = {"{{kind}}": f"sum by (kind) ({most('payintent_cases_open', 'kind, provider')}) > 0"}
 
 OVERVIEW = [
@@ -48,6 +49,7 @@ OVERVIEW = [
         },
     ),
     Panel("Open cases", "short", _OPEN),
+    Panel("Oldest open case", "s", _OLDEST),
     Panel(
         "Errors (expected: 0)",
         "short",
