@@ -36,7 +36,7 @@ _READ_TIMEOUT_S = 5.0
 _LOCK_RETRY_S = 0.1
 #: Requests queue behind a migration that waits for a table. Their own lock timeout is 2 s by
 #: default, so that they do not fail while a long transaction, such as a pg_dump, uses the table.
-#: After `deadlock_timeout`, usually 1 s, PostgreSQL ends an autovacuum that blocks the migration.
+#: After the deadlock timeout, usually 1 s, PostgreSQL ends an autovacuum that blocks the migration.
 _SET_LOCK_TIMEOUT = "SET LOCAL lock_timeout = '1500ms'"
 _ATTEMPTS_MAX, _ATTEMPT_PAUSE_S = 10, 2.0
 _CONCURRENTLY = "-- concurrently"
