@@ -123,7 +123,7 @@ async def _open_connection(
         raise PermissionDeniedError(str(error).partition("\n")[0]) from error
     except LOCK_TIMEOUT as error:
         raise LockTimeoutError(
-            "a migration cannot lock a table; wait for long transactions, such as a pg_dump, "
+            "a migration could not lock a table; wait for long transactions, such as a pg_dump, "
             "to end, and run it again"
         ) from error
     except UNAVAILABLE as error:
@@ -246,7 +246,7 @@ async def _build_indexes(connection: Connection, migration: Migration) -> None:
 
 
 async def _drop_invalid_index(connection: Connection, index: str) -> None:
-    """Drop the invalid index of an interrupted build. It is not used, but occupies the name."""
+    """Drop the invalid index of an interrupted build. It is unused, but its name is taken."""
     is_invalid = await connection.fetchval(
         "SELECT NOT indisvalid FROM pg_index WHERE indexrelid = to_regclass($1)", index
     )

@@ -12,7 +12,7 @@ from payintent.runtime.settings import Settings
 from payintent.runtime.waiting import release_slot
 
 TIMEOUT_S = 20.0  # for each server round trip
-#: Reply codes for permanent failures of a recipient or message (RFC 5321, 4.2.3; RFC 7504).
+#: Reply codes that permanently reject a recipient or message (RFC 5321, 4.2.3; RFC 7504).
 _PERMANENT_CODES = frozenset({501, 521, 550, 551, 552, 553, 554, 555, 556})
 
 

@@ -113,7 +113,7 @@ class PendingTransferScanner:
         return [log async for batch in batches for log in batch.logs]
 
     async def check_posted_transactions(self, cursor: ChainCursor) -> None:
-        """Look up posted transactions. Only final transactions can decide a session."""
+        """Look up posted transactions. Only final transactions can complete a session."""
         posted_hashes = await pending_store.list_undecided_posted(
             self.database, self.chain, _POSTED_MAX
         )
