@@ -23,7 +23,7 @@ TimedEntry = tuple[LedgerEntry, datetime]
 KINDS_WITHOUT_MONEY: LiteralString = (
     "('DISPUTE', 'FRAUD_WARNING', 'OUTSIDE_REFUND', 'RECONCILIATION', 'REFUND_REVERSED')"
 )
-#: Condition: closing the case `m` moved its capture's money out of suspense.
+#: True if closing case `m` moved its capture's money out of suspense.
 IS_RESOLVED: LiteralString = (
     f"m.status IN ('ACCEPTED', 'DISMISSED') AND m.kind NOT IN {KINDS_WITHOUT_MONEY}"
     " AND m.closed_by <> 'policy:session_appeared'"

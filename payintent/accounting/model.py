@@ -77,7 +77,7 @@ class CapturedMoney:
     merchant_id: int | None  # owner of the payment or account; None means the operator
     credited: bool
     is_deposit: bool = False  # the money is at a deposit address until it is swept
-    resolution: str | None = None  # ACCEPTED or DISMISSED: how the money's case was closed
+    resolution: str | None = None  # ACCEPTED or DISMISSED: how the case about the money was closed
 
     @property
     def clearing(self) -> str:

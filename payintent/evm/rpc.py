@@ -215,7 +215,7 @@ class RpcEndpoint:
             return result
         # Outside of `except`: a chained exception could contain the URL.
         self._record_failure(fault)
-        raise ChainUnavailableError(f"{self.name} returns no usable response: {fault.value}")
+        raise ChainUnavailableError(f"{self.name} returned no usable response: {fault.value}")
 
     async def _send_batches(self, calls: Sequence[RpcCall], timeout_s: float) -> list[RpcResponse]:
         """Send calls in batches, and halve a batch if the node or our size limit requires it."""

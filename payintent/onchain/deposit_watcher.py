@@ -363,7 +363,7 @@ class _DepositSource:
             if block is not None and hashes[block.number] == block.hash
         }
         if len(times) < len(hashes):
-            raise ChainUnavailableError(f"{name} does not have the block of a log")
+            raise ChainUnavailableError(f"{name} does not have the block that contains a log")
         return times
 
     async def confirm(self, name: str, facts: Mapping[TransferLog, datetime]) -> bool:

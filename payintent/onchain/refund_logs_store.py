@@ -11,7 +11,7 @@ from payintent.evm.port import RefundedLog
 from payintent.gateways.port import GatewayRefundRequest
 from payintent.refunds.model import AUTO_REFUND
 
-#: Condition: log `l` on chain `h` is from one of our senders and has the refund's values.
+#: True if log `l` on chain `h` is from one of our senders and has the refund's values.
 _MATCHES_REFUND = """
     l.sender = ANY(h.refunders) AND l.account_id = coalesce(k.refund_account_id, c.account_id)
     AND l.token = r.token

@@ -25,7 +25,7 @@ _PAUSE_RATIO = 4
 _PAUSE_MAX_S = 2.0  # limits how long a worker takes to stop
 _CUTOFF: LiteralString = "clock() - $1 * interval '1 day'"
 _CUTOFF_ID = make_first_id_sql(_CUTOFF)
-#: Condition that the payment `{0}` has no open case, open dispute or pending refund.
+#: True if payment `{0}` has no open case, open dispute or pending refund.
 _HAS_NO_OPEN_WORK: LiteralString = """
     NOT EXISTS (SELECT FROM money_case m WHERE m.payment_id = {0} AND m.status = 'OPEN')
     AND NOT EXISTS (SELECT FROM refund f WHERE f.payment_id = {0} AND f.status = 'PENDING')

@@ -9,7 +9,7 @@ from payintent.db.database import Executor, Tx
 from payintent.db.lists import build
 from payintent.refunds.model import RefundStatus, RefundStep
 
-#: Condition: the buyer can enter the address for a refund of a deposit, or correct it once.
+#: True if the buyer can enter the address for a refund of a deposit, or correct it once.
 CAN_ENTER_ADDRESS: LiteralString = """
     (step IN ('address', 'approval', 'queued') AND sent_at IS NULL AND address_entries < 2)
 """

@@ -25,7 +25,7 @@ COLUMNS = """
     r.failure_reason, r.step, r.reference, r.requested_by, r.note, r.inquiries, r.sent_at,
     r.created_at, r.updated_at
 """
-#: Condition that a dispute holds money of capture `c` that a refund has reserved.
+#: True if a dispute holds money from capture `c` that a refund has reserved.
 DISPUTED = """
     (c.disputed_minor > 0
         AND c.refunded_minor + c.reserved_minor + c.disputed_minor > c.amount_minor)
@@ -251,7 +251,7 @@ async def set_reference(tx: Tx, refund_id: UUID, reference: str) -> None:
 async def claim_due(
     database: Executor, limit: int, lease_s: float, busy_accounts: Sequence[int]
 ) -> list[DueRefund]:
-    """Claim due refunds for `lease_s` seconds, except refunds of busy accounts."""
+    """Claim due refunds for `lease_s` seconds, except those of busy accounts."""
     rows = await database.fetch(
         """
         WITH claimed AS (

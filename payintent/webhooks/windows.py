@@ -42,7 +42,7 @@ class InFlightAttempt:
 
 @dataclass(frozen=True, slots=True)
 class CircuitChange:
-    """The circuit has opened for `open_s` seconds, or closed if `open_s` is 0."""
+    """The circuit has opened for the next `open_s` seconds, or has closed if `open_s` is 0."""
 
     open_s: float
 

@@ -65,7 +65,7 @@ async def test_unusable_responses_raise_an_error_and_are_counted_by_kind(
     before = get_counter("rpc_errors", kind)
     node.faults = Faults(broken=1.0, breakages=[breakage])
 
-    with raises_unavailable(f"{NODE} returns no usable response: {kind}"):
+    with raises_unavailable(f"{NODE} returned no usable response: {kind}"):
         await reader.fetch_receipts(NODE, HASHES[:2])
 
     assert get_counter("rpc_errors", kind) == before + 1

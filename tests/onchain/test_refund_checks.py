@@ -83,7 +83,7 @@ async def test_doctor_reports_a_signer_that_is_unreachable_or_on_a_different_cha
     unreachable = open_signers({"native": f"http://127.0.0.1:{free_port()}/{KEY}"})["native"]
     problems = [text for is_ok, text in await run_checks(refunding, unreachable) if not is_ok]
     assert (
-        problems[0] == "refunds are on hold: native-signer returns no usable response: connection"
+        problems[0] == "refunds are on hold: native-signer returned no usable response: connection"
     )
     await unreachable.close()
 

@@ -32,7 +32,7 @@ class OpenBatch:
     read_s: float  # the time from the claim to the last block whose sweeps were read
 
 
-#: Condition: the failed sweep `w` counts. Anyone can make a sweep fail, so only our sweeps count.
+#: True if the failed sweep `w` counts. Anyone can make a sweep fail, so only our sweeps count.
 _FAILURE = """
     w.session_id = r.session_id AND w.token = r.token AND NOT w.succeeded
         AND w.block >= min(r.block) AND w.final_at > coalesce(h.sweep_now_at, '-infinity')

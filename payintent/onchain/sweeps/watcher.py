@@ -151,7 +151,7 @@ class _SweepSource:
         hashes = {log.block_number: log.block_hash for log in logs}
         for block in await self.watcher.reader.fetch_blocks(name, list(hashes)):
             if block is None or hashes[block.number] != block.hash:
-                raise ChainUnavailableError(f"{name} does not have the block of a log")
+                raise ChainUnavailableError(f"{name} does not have the block that contains a log")
 
     async def confirm(self, name: str, facts: Mapping[SweepLog, _Received]) -> bool:
         reader = self.watcher.reader
