@@ -191,7 +191,7 @@ class Work:
             encryption=service.encryption,
             lease_s=60.0,
         )
-        assert self.merchant_id in await outbox.list_due_merchants()
+        assert self.merchant_id in dict(await outbox.list_due_endpoints())
         claims = await outbox.claim([(self.merchant_id, 2 * self.each)])
         assert len(claims) == 2 * self.each, len(claims)
         attempts = [

@@ -55,8 +55,8 @@ class DatabaseOutbox:
     encryption: Encryption
     lease_s: float
 
-    async def list_due_merchants(self) -> list[int]:
-        return await outbox_store.list_due_merchants(self.database, _MERCHANTS_MAX)
+    async def list_due_endpoints(self) -> list[tuple[int, str | None]]:
+        return await outbox_store.list_due_endpoints(self.database, _MERCHANTS_MAX)
 
     async def claim(self, limits: Sequence[tuple[int, int]]) -> list[OutgoingDelivery]:
         """Claim due deliveries; `limits` are `(merchant_id, limit)` pairs."""
@@ -175,14 +175,14 @@ class Dispatcher:
 
     async def _claim_and_send(self) -> int:
         """Claim as many deliveries as the limits allow, and send each in a separate task."""
-        merchants = await self._outbox.list_due_merchants()
-        limits = self._windows.distribute_sockets(merchants, _CLAIM_MAX)
+        endpoints = await self._outbox.list_due_endpoints()
+        limits = self._windows.distribute_sockets(endpoints, _CLAIM_MAX)
         if not limits:
             return 0
         deliveries = await self._outbox.claim(limits)
         for delivery in deliveries:
             # Register the attempt before its task runs, so that the next claim counts it.
-            in_flight = self._windows.start(delivery.merchant_id)
+            in_flight = self._windows.start(delivery.merchant_id, delivery.url)
             task = asyncio.create_task(self._send(delivery, in_flight))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
@@ -194,10 +194,10 @@ class Dispatcher:
         try:
             attempt = await self._sender.send(delivery)
             succeeded = attempt.succeeded
+            if attempt.retry_after_s is not None:
+                self._windows.pause(in_flight, attempt.retry_after_s)
         finally:
             change = self._windows.finish(in_flight, succeeded)
-        if attempt.retry_after_s is not None:
-            self._windows.pause(delivery.merchant_id, attempt.retry_after_s)
         _trace(delivery, attempt)
         ATTEMPTS.labels(attempt.outcome).inc()
         DURATION.observe(attempt.duration_ms / 1000)

@@ -134,20 +134,23 @@ async def add(tx: Tx, events: Sequence[EventRecord]) -> None:
     )
 
 
-async def list_due_merchants(database: Executor, limit: int) -> list[int]:
-    """List merchants with due deliveries, longest-waiting first."""
+async def list_due_endpoints(database: Executor, limit: int) -> list[tuple[int, str | None]]:
+    """List merchants with due deliveries and their callback URLs, longest-waiting first."""
     rows = await database.fetch(
         WAITING_MERCHANTS
         + """
-        SELECT merchant_id
-        FROM waiting
-        WHERE next_at <= clock()
-        ORDER BY next_at
+        SELECT w.merchant_id, m.callback_url
+        FROM waiting w
+        CROSS JOIN LATERAL (
+            SELECT callback_url FROM merchant WHERE id = w.merchant_id LIMIT 1
+        ) m
+        WHERE w.next_at <= clock()
+        ORDER BY w.next_at
         LIMIT $1
         """,
         limit,
     )
-    return [row["merchant_id"] for row in rows]
+    return [(row["merchant_id"], row["callback_url"]) for row in rows]
 
 
 async def claim_due(

@@ -68,21 +68,22 @@ class EndpointWindows:
         return len(self._endpoints)
 
     def distribute_sockets(
-        self, endpoint_ids: Iterable[int], attempts_max: int
+        self, endpoints: Iterable[tuple[int, str | None]], attempts_max: int
     ) -> list[tuple[int, int]]:
         """Distribute the free sockets among endpoints in the given order.
 
-        Returns `(endpoint_id, sockets)` pairs. Endpoints that do not get a socket are omitted.
+        `endpoints` are `(endpoint_id, url)` pairs. Returns `(endpoint_id, sockets)` pairs.
+        Endpoints that do not get a socket are omitted.
         """
         now = self._clock()
         self._mark_slow(now)
         free_sockets = min(attempts_max, self._sockets_max - self._in_flight)
         free_suspect_sockets = self._suspects_max - self._suspects_in_flight
         allocations: list[tuple[int, int]] = []
-        for endpoint_id in endpoint_ids:
+        for endpoint_id, url in endpoints:
             if free_sockets <= 0:
                 break
-            endpoint = self._endpoints.get(endpoint_id, _INITIAL)
+            endpoint = self._get_endpoint(endpoint_id, url)
             limit = min(free_sockets, free_suspect_sockets) if endpoint.is_suspect else free_sockets
             slots = 0 if now < endpoint.blocked_until else min(endpoint.free_slots, limit)
             if slots > 0:
@@ -91,12 +92,12 @@ class EndpointWindows:
                 free_suspect_sockets -= slots if endpoint.is_suspect else 0
         return allocations
 
-    def start(self, endpoint_id: int) -> InFlightAttempt:
+    def start(self, endpoint_id: int, url: str) -> InFlightAttempt:
         """Register a new attempt. The caller must call `finish`, even if the attempt fails."""
         now = self._clock()
         self._sweep(now)
         attempt = InFlightAttempt(endpoint_id, now)
-        endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
+        endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint(url))
         endpoint.used_at = now
         endpoint.in_flight[attempt] = None
         self._in_flight += 1
@@ -111,26 +112,44 @@ class EndpointWindows:
         """
         now = self._clock()
         self._mark_slow(now)
-        endpoint = self._endpoints[attempt.endpoint_id]
+        self._in_flight -= 1
+        endpoint = self._find_endpoint(attempt)
+        if endpoint is None:
+            return None
         previous_suspects = endpoint.suspects_in_flight
         del endpoint.in_flight[attempt]
         endpoint.used_at = now
         change = endpoint.record(attempt, succeeded, now)
-        self._in_flight -= 1
         self._suspects_in_flight += endpoint.suspects_in_flight - previous_suspects
         return change
 
-    def pause(self, endpoint_id: int, seconds: float) -> None:
-        """Pause an endpoint that responded with `Retry-After`."""
-        endpoint = self._endpoints.setdefault(endpoint_id, _Endpoint())
-        endpoint.used_at = self._clock()
-        endpoint.paused_until = endpoint.used_at + min(max(0.0, seconds), PAUSE_MAX_S)
+    def pause(self, attempt: InFlightAttempt, seconds: float) -> None:
+        """Pause the endpoint, which responded to `attempt` with `Retry-After`."""
+        endpoint = self._find_endpoint(attempt)
+        if endpoint is not None:
+            endpoint.paused_until = self._clock() + min(max(0.0, seconds), PAUSE_MAX_S)
+
+    def _get_endpoint(self, endpoint_id: int, url: str | None) -> "_Endpoint":
+        """Return an endpoint's state. If its URL has changed, the next attempt is a probe."""
+        endpoint = self._endpoints.get(endpoint_id, _INITIAL)
+        if endpoint is _INITIAL or endpoint.url == url:
+            return endpoint
+        self._suspects_in_flight -= endpoint.suspects_in_flight
+        self._endpoints[endpoint_id] = _Endpoint(
+            url, window=1, openings=1, used_at=endpoint.used_at
+        )
+        return self._endpoints[endpoint_id]
+
+    def _find_endpoint(self, attempt: InFlightAttempt) -> "_Endpoint | None":
+        """Return the state that `attempt` affects; None if the URL has changed since it started."""
+        endpoint = self._endpoints.get(attempt.endpoint_id)
+        return endpoint if endpoint is not None and attempt in endpoint.in_flight else None
 
     def _mark_slow(self, now: float) -> None:
         while self._fast_attempts and now - self._fast_attempts[0].since > SLOW_AFTER_S:
             attempt = self._fast_attempts.popleft()
-            endpoint = self._endpoints.get(attempt.endpoint_id)
-            if endpoint is not None and attempt in endpoint.in_flight:
+            endpoint = self._find_endpoint(attempt)
+            if endpoint is not None:
                 previous_suspects = endpoint.suspects_in_flight
                 endpoint.is_slow = True
                 endpoint.window = 1
@@ -149,6 +168,7 @@ class EndpointWindows:
 
 @dataclass(slots=True)
 class _Endpoint:
+    url: str | None = None
     window: int = WINDOW_START
     #: An ordered set, oldest first.
     in_flight: dict[InFlightAttempt, None] = field(default_factory=dict[InFlightAttempt, None])

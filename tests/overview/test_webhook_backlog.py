@@ -60,7 +60,7 @@ async def test_dispatcher_queries_do_not_scan_a_backlog(
     await raw.execute(_SEED, other_id, ROWS, 3600)
     limits = [(world.merchant_id, 16), (other_id, 16)]
     queries: dict[str, tuple[int, Callable[[Any], Awaitable[object]]]] = {
-        "merchants": (2_000, lambda database: outbox_store.list_due_merchants(database, 100_000)),
+        "merchants": (2_000, lambda database: outbox_store.list_due_endpoints(database, 100_000)),
         "claim": (500, lambda database: outbox_store.claim_due(database, limits, 45.0)),
         "release": (1_000, lambda database: outbox_store.release(database, other_id)),
     }

@@ -520,6 +520,24 @@ async def test_an_open_circuit_prevents_attempts_and_recovery_releases_pending_e
     assert len(shop.ids) == event_count + attempt_count
 
 
+async def test_a_corrected_callback_url_receives_all_pending_events_immediately(
+    world: World, shop: Shop
+) -> None:
+    shop.answer = fail
+    event_count = OPEN_AFTER_FAILURES + 3
+    async with run_dispatcher(world, chance=0.999), serve_shop(Shop()) as correct_shop:
+        await create_events(world, event_count)
+        await poll_until(lambda: world.rows(_OUTAGES), "the circuit is open")
+        began = time.monotonic()
+        await world.perform(
+            SetCallbackUrl(merchant_id=world.merchant_id, callback_url=correct_shop.url)
+        )
+        await wait_for_states(world, delivered=event_count)
+        assert time.monotonic() - began < WAITS_S[1] / 2
+    assert len(set(correct_shop.ids)) == event_count
+    assert await world.rows(_OUTAGES) == []
+
+
 async def test_an_event_is_dead_after_thirteen_attempts_and_can_be_replayed(
     world: World, shop: Shop
 ) -> None:

@@ -13,6 +13,7 @@ from payintent.webhooks.windows import CircuitChange, EndpointWindows
 EVENTS_PER_S = 200
 DEADLINE_S = 15.0
 POLL_S = 0.25
+URL = "https://shop.example/hook"
 
 
 @pytest.mark.parametrize("share", [0.1, 0.5, 0.9])
@@ -53,13 +54,13 @@ class _OnePool:
     def __init__(self, sockets_max, _clock) -> None:
         self._free = sockets_max
 
-    def distribute_sockets(self, endpoint_ids, _attempts_max):
-        return [(endpoint_id, 1) for endpoint_id in endpoint_ids if self.room(endpoint_id) > 0]
+    def distribute_sockets(self, endpoints, _attempts_max):
+        return [(endpoint_id, 1) for endpoint_id, _ in endpoints if self.room(endpoint_id) > 0]
 
     def room(self, _endpoint_id):
         return self._free
 
-    def start(self, endpoint_id):
+    def start(self, endpoint_id, _url):
         self._free -= 1
         return endpoint_id
 
@@ -77,9 +78,9 @@ class _WindowOnly(_OnePool):
     def room(self, endpoint_id):
         return min(self._free, 4 - self._flights.get(endpoint_id, 0))
 
-    def start(self, endpoint_id):
+    def start(self, endpoint_id, url):
         self._flights[endpoint_id] = self._flights.get(endpoint_id, 0) + 1
-        return super().start(endpoint_id)
+        return super().start(endpoint_id, url)
 
     def finish(self, flight, ok):
         self._flights[flight] -= 1
@@ -132,9 +133,9 @@ class _Dispatcher:
 
     def dispatch(self, endpoint_id):
         queue = self.queues[endpoint_id]
-        while queue and self.windows.distribute_sockets([endpoint_id], 1):
+        while queue and self.windows.distribute_sockets([(endpoint_id, URL)], 1):
             due, attempt_count = queue.popleft()
-            flight = self.windows.start(endpoint_id)
+            flight = self.windows.start(endpoint_id, URL)
             hangs = endpoint_id < self.hanging
             if not hangs:
                 self.waits.append((due, self.now - due))
@@ -175,11 +176,11 @@ def _recover(*, down_s, attempt_s, events):
                         attempt_count,
                     )
                 )
-        for _, slots in windows.distribute_sockets([1], 500):
+        for _, slots in windows.distribute_sockets([(1, URL)], 500):
             for at, attempt_count in sorted(item for item in due if item[0] <= now)[:slots]:
                 due.remove((at, attempt_count))
                 lasts_s = attempt_s if now < down_s else 0.05
-                flying.append((now + lasts_s, windows.start(1), attempt_count + 1))
+                flying.append((now + lasts_s, windows.start(1, URL), attempt_count + 1))
         now += POLL_S
     return delivered
 
