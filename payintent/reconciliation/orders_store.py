@@ -13,7 +13,8 @@ async def resolve_orders(tx: Tx, accounts: Sequence[int], decimals: Mapping[str,
 
     An order number is the reference of a session or capture. A refund line matches a refund of the
     same capture and amount that succeeded within a week of the line. Each line matches a
-    different refund.
+    different refund. If there are more refunds than lines, the nearest refunds are matched, because
+    the others are in other files.
     """
     await tx.fetch("ANALYZE provider_line")
     await tx.fetch(
@@ -52,21 +53,23 @@ _RESOLVE_REFUNDS = f"""
         LEFT JOIN LATERAL ({_SELECT_CAPTURE}) c ON true
         WHERE l.type = 'refund'
     ), span AS (
-        SELECT capture_id, min(at) - make_interval(days => $4) AS since,
-            max(at) + make_interval(days => $4) AS until
+        SELECT capture_id, amount, min(at) - make_interval(days => $4) AS since,
+            max(at) + make_interval(days => $4) AS until,
+            min(at) + (max(at) - min(at)) / 2 AS middle
         FROM lines
         WHERE capture_id IS NOT NULL
-        GROUP BY capture_id
+        GROUP BY capture_id, amount
     ), ours AS (
-        SELECT r.id, r.capture_id, r.amount_minor * 10::numeric ^ -{DECIMALS} AS amount,
-            row_number() OVER (PARTITION BY r.capture_id, r.amount_minor
-                ORDER BY r.updated_at, r.id) AS rank
+        SELECT r.id, span.capture_id, span.amount,
+            row_number() OVER (PARTITION BY span.capture_id, span.amount
+                ORDER BY abs(extract(epoch FROM r.updated_at - span.middle)), r.id) AS rank
         FROM span
         JOIN refund r ON r.capture_id = span.capture_id
             AND r.updated_at BETWEEN span.since AND span.until
         JOIN capture c ON c.id = r.capture_id
         LEFT JOIN unnest($2::text[], $3::int[]) AS u (currency, decimals) ON u.currency = c.currency
         WHERE r.status = 'SUCCEEDED'
+            AND r.amount_minor * 10::numeric ^ -{DECIMALS} = span.amount
     )
     UPDATE provider_line line
     SET our_id = ours.id,

@@ -19,6 +19,7 @@ from tests.refunds.refund_setup import process_due_refunds, request_refund
 from tests.support.fakes import FakeGateway, captured
 from tests.support.world import World
 
+_DAY_S = 24 * 3600
 _FORM = "YYYY/MM/DD HH24:MI:SS"
 
 
@@ -57,16 +58,22 @@ async def _compare(
     encoding: str = "utf-8-sig",
     name: str = "a.csv",
     note: str = "",
+    total: str = "合計,1546",
+    started_at: str = "",
 ) -> RunRecord:
-    """Put a file into the account's folder and compare it. Each line has an order and an amount."""
+    """Put a file into the account's folder and compare it. Each line has an order and an amount.
+
+    The time of payments is `started_at`, by default now.
+    """
     now = await _now(world)
     rows = [",".join(COLUMNS)]
     for number, line in enumerate(lines, 1):
         order, amount = line.split()
-        rows.append(f"{number},1234{number},777777,{order},{now},{now},{amount},-44,1546,{note}")
+        times = f"{started_at or now},{now}"
+        rows.append(f"{number},1234{number},777777,{order},{times},{amount},-44,1546,{note}")
     path = folder / str(world.account_id) / name
     path.parent.mkdir(exist_ok=True)
-    path.write_text("\r\n".join([*rows, "合計,1546", ""]), encoding=encoding)
+    path.write_text("\r\n".join([*rows, total, ""]), encoding=encoding)
     context = with_capabilities(world.service.reconciliation_context, layouts=LAYOUTS)
     await compare_new_files(context, FolderSource(str(folder)))
     return (await world.perform(ListReconciliationRuns()))[0]
@@ -78,6 +85,14 @@ async def test_further_columns_may_contain_characters_that_only_windows_adds_to_
     await _pay(world, "2611210001")
     run = await _compare(world, tmp_path, "2611210001 1590", encoding="cp950", note="恒碁")
     assert (run.status, run.problem) == ("matched", "")
+
+
+async def test_a_total_may_have_as_many_columns_as_the_other_lines(
+    world: World, tmp_path: Path
+) -> None:
+    await _pay(world, "2611210001")
+    run = await _compare(world, tmp_path, "2611210001 1590", total="合計,,,,,,1590,-44,1546,")
+    assert (run.status, run.lines, run.problem) == ("matched", 1, "")
 
 
 @pytest.mark.parametrize("encoding", ["utf-8-sig", "utf-8", "big5"])
@@ -101,6 +116,23 @@ async def test_each_refund_is_matched_once_by_order_and_amount(
     lines = [f"{number} 1590", f"{number} -300", f"{number} -90", f"{number} -300"]
     run = await _compare(world, tmp_path, *lines)
     assert (run.status, run.lines) == ("matched", 4)
+
+
+async def test_equal_refunds_on_consecutive_days_are_matched_with_the_file_of_their_day(
+    world: World, tmp_path: Path
+) -> None:
+    payment, number = await _pay(world, "2611210001")
+    for day in (1, 2):
+        await world.move_clock(day * _DAY_S)
+        started_at = await _now(world)
+        await _pay(world, f"261122000{day}")
+        await world.move_clock(day * _DAY_S + 3600)
+        await request_refund(world, payment, "300")
+        assert await process_due_refunds(world) == 1
+        await world.move_clock(day * _DAY_S + 3660)
+        lines = [f"261122000{day} 1590", f"{number} -300"]
+        run = await _compare(world, tmp_path, *lines, name=f"{day}.csv", started_at=started_at)
+        assert (run.status, run.lines) == ("matched", 2)
 
 
 async def test_an_unknown_refund_and_an_unknown_order_open_cases(

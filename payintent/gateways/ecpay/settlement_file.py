@@ -31,7 +31,7 @@ def _matches_header(header: Sequence[str]) -> bool:
 
 def _parse_row(number: int, row: Sequence[str]) -> ProviderFileLine | None:
     cells = [cell.strip().strip("'=\"") for cell in row]
-    if len(cells) < len(COLUMNS):
+    if len(cells) < len(COLUMNS) or not (cells[_ORDER] or cells[_PAID_AT]):
         return None  # a total or a note at the end of the file
     order, amount = cells[_ORDER], cells[_AMOUNT].replace(",", "")
     if not _ORDER_NUMBER.fullmatch(order):
