@@ -118,7 +118,7 @@ class RefundSender:
 
     async def _send(self, due_refund: DueRefund) -> RefundReport | OutcomeUnknown | None:
         if not await refund_store.mark_sending(self.database, due_refund.refund):
-            await self._decline_disputed_refund(due_refund)
+            await self._stop_disputed_refund(due_refund)
             return None
         result = await self._call(
             due_refund, GatewayRequestKind.REFUND, lambda gateway: gateway.refund
@@ -129,12 +129,18 @@ class RefundSender:
             )
         return result
 
-    async def _decline_disputed_refund(self, due_refund: DueRefund) -> None:
-        """Decline an unsent refund if a dispute is already returning the money."""
+    async def _stop_disputed_refund(self, due_refund: DueRefund) -> None:
+        """Do not send a queued refund if a dispute is already returning the money.
+
+        A refund that was never sent is declined. Any other refund is only polled.
+        """
         async with self.database.transaction() as tx:
             _, refund, _ = await lock_refund(tx, due_refund.refund.id)
-            is_unsent = refund.step is RefundStep.QUEUED and refund.sent_at is None
-            if not is_unsent or not await refund_store.is_disputed(tx, refund.capture_id):
+            is_queued = refund.step is RefundStep.QUEUED
+            if not is_queued or not await refund_store.is_disputed(tx, refund.capture_id):
+                return
+            if refund.sent_at is not None:
+                await refund_store.mark_not_queued(tx, refund.id)
                 return
             report = RefundReport(state=GatewayRefundState.DECLINED, detail="disputed")
             await settle_refund(tx, refund.id, report)
@@ -143,14 +149,19 @@ class RefundSender:
     async def _resolve_absent_refund(
         self, due_refund: DueRefund, gateway: Gateway, result: RefundResult
     ) -> RefundResult:
-        """Requeue an `ABSENT` refund if that is safe; otherwise decline it after ten minutes."""
+        """Requeue an `ABSENT` refund if that is safe; otherwise decline it after ten minutes.
+
+        It is not safe if the money is disputed, because the buyer would receive it twice.
+        """
         if not isinstance(result, RefundReport) or result.state is not GatewayRefundState.ABSENT:
             return result
         if (
             result.needs_operator or due_refund.refund.requested_by == OUTSIDE_REQUESTER
         ):  # we did not send it
             return result
-        if gateway.capabilities.refund_is_idempotent:
+        if gateway.capabilities.refund_is_idempotent and not await refund_store.is_disputed(
+            self.database, due_refund.refund.capture_id
+        ):
             await refund_store.mark_queued(self.database, due_refund.refund.id)
             return result
         sent_at = due_refund.refund.sent_at

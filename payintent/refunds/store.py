@@ -294,17 +294,14 @@ async def mark_sending(database: Executor, refund: Refund) -> bool:
     """Mark a queued refund as sent; return whether it was marked.
 
     It is not marked if it is no longer queued, if the buyer has changed its destination since
-    `refund` was read, or if it is unsent and a dispute holds its money.
+    `refund` was read, or if a dispute holds its money.
     """
     row = await database.row(
         f"""
         UPDATE refund r
         SET step = 'sent', sent_at = clock()
-        WHERE r.id = $1 AND r.step = 'queued' AND r.destination IS NOT DISTINCT FROM $2 AND (
-            r.sent_at IS NOT NULL OR NOT EXISTS (
-                SELECT FROM capture c WHERE c.id = r.capture_id AND {DISPUTED}
-            )
-        )
+        WHERE r.id = $1 AND r.step = 'queued' AND r.destination IS NOT DISTINCT FROM $2
+            AND NOT EXISTS (SELECT FROM capture c WHERE c.id = r.capture_id AND {DISPUTED})
         RETURNING r.id
         """,
         refund.id,
@@ -313,9 +310,9 @@ async def mark_sending(database: Executor, refund: Refund) -> bool:
     return row is not None
 
 
-async def is_disputed(tx: Tx, capture_id: UUID) -> bool:
-    """Return whether a dispute holds a capture's reserved money. The capture must be locked."""
-    row = await tx.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
+async def is_disputed(database: Executor, capture_id: UUID) -> bool:
+    """Return whether a dispute holds a capture's reserved money."""
+    row = await database.row("SELECT FROM capture c WHERE c.id = $1 AND " + DISPUTED, capture_id)
     return row is not None
 
 
@@ -335,6 +332,11 @@ async def mark_queued(database: Executor, refund_id: UUID) -> None:
     await database.fetch(
         "UPDATE refund SET step = 'queued' WHERE id = $1 AND step = 'sent'", refund_id
     )
+
+
+async def mark_not_queued(tx: Tx, refund_id: UUID) -> None:
+    """Poll a queued refund that was sent before, instead of sending it again."""
+    await tx.fetch("UPDATE refund SET step = 'sent' WHERE id = $1 AND step = 'queued'", refund_id)
 
 
 async def mark_unsent(database: Executor, refund_id: UUID, sent_before: datetime | None) -> None:

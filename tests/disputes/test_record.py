@@ -15,12 +15,20 @@ from payintent.cases.list_store import CaseDetails
 from payintent.cases.operations import ListCases
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
-from payintent.gateways.port import DisputedFunds, DisputeReport, DisputeState, VerifiedCallback
+from payintent.gateways.port import (
+    DisputedFunds,
+    DisputeReport,
+    DisputeState,
+    OutcomeUnknown,
+    VerifiedCallback,
+)
 from payintent.overview.store import measure_open_cases
 from payintent.payments.model import Payment
+from payintent.refunds.operations import CheckQueuedRefunds
 from payintent.refunds.resolve_case import ResolveCase
 from tests.payments.test_expire import inquire_all
 from tests.refunds.refund_setup import (
+    ABSENT,
     DONE,
     PENDING,
     Books,
@@ -340,3 +348,28 @@ async def test_a_refund_that_may_have_been_sent_continues_despite_a_dispute(
     world.gateway.answer_inquire_refund = DONE
     await process_due_refunds(world)
     assert await world.status(payment) == "REFUNDED"
+
+
+@pytest.mark.parametrize("is_checked", [False, True])
+async def test_disputed_money_is_not_sent_again_to_a_gateway_that_does_not_know_the_refund(
+    world: World, *, is_checked: bool
+) -> None:
+    payment = await create_paid_payment(world)
+    refund = await request_refund(world, payment)
+    if is_checked:
+        await world.perform(CheckQueuedRefunds())
+    else:
+        world.gateway.answer_refund = OutcomeUnknown(detail="timeout")
+        await process_due_refunds(world)
+    sent_count = len(world.gateway.refunds)
+    world.gateway.answer_inquire_refund = ABSENT
+    await world.move_clock(10)
+    await process_due_refunds(world)  # queued again
+    await hear(world, report(payment))
+    for seconds in (60, 200, 1000):
+        await world.move_clock(seconds)
+        await process_due_refunds(world)
+        expected = "FAILED" if seconds == 1000 else "PENDING"
+        assert (await read_refund(world, refund)).status == expected
+    assert len(world.gateway.refunds) == sent_count
+    assert await read_books(world, payment) == Books("PAID", "0", "0", 0, 0)
