@@ -298,16 +298,10 @@ async def retire_contract(tx: Tx, account_id: int) -> DeployedContract | None:
 async def save_token(tx: Tx, token: TokenRecord) -> None:
     await tx.fetch(
         """
-        INSERT INTO chain_token
-            (chain, symbol, address, decimals, approve_zero_first, minimum, enabled,
-             auto_refund_from, sweep_value, sweep_minimum, surplus_from)
-        VALUES ($1, $2, $3, $4, $5, $6, $7, $8, $9, $10, $11)
-        ON CONFLICT (chain, symbol) DO UPDATE
-        SET address = excluded.address, decimals = excluded.decimals,
-            approve_zero_first = excluded.approve_zero_first, minimum = excluded.minimum,
-            enabled = excluded.enabled, auto_refund_from = excluded.auto_refund_from,
-            sweep_value = excluded.sweep_value, sweep_minimum = excluded.sweep_minimum,
-            surplus_from = excluded.surplus_from
+        UPDATE chain_token
+        SET address = $3, decimals = $4, approve_zero_first = $5, minimum = $6, enabled = $7,
+            auto_refund_from = $8, sweep_value = $9, sweep_minimum = $10, surplus_from = $11
+        WHERE chain = $1 AND symbol = $2
         """,
         token.chain,
         token.symbol,
@@ -426,11 +420,15 @@ async def resume(tx: Tx, slug: str, block: int | None) -> ChainCursor | None:
     """Resume a halted chain, and read all blocks after a given block again.
 
     A `block` after the last block read is ignored, because payments in the blocks in between would
-    be missed.
+    be missed. Deposits in the blocks to read must be found again to count towards a payment.
     """
     row = await tx.row(
         f"""
-        WITH resumed AS (
+        WITH forgotten AS (
+            DELETE FROM chain_receipt
+            WHERE chain = $1 AND block > $2 AND disposition = 'deposit'
+                AND deposit_capture_id IS NULL AND deposit_sweep_id IS NULL
+        ), resumed AS (
             UPDATE chain_cursor k
             SET halted = NULL, block = least($2, block), hash = NULL, at = NULL,
                 second_look_block = NULL, watched_until = {END_OF_WATCH},

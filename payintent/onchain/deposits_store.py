@@ -206,12 +206,16 @@ async def mark_covered(tx: Tx, session_ids: Sequence[UUID]) -> None:
 async def filter_new(
     database: Executor, chain: str, logs: Sequence[TransferLog]
 ) -> list[TransferLog]:
-    """Return the transfers that are not stored yet."""
+    """Return the transfers that are not stored yet.
+
+    A transfer that a reorganisation moved to another block has arrived only once, although its log
+    index has usually changed.
+    """
     if not logs:
         return []
     rows = await database.fetch(
         """
-        SELECT tx_hash, log_index
+        SELECT tx_hash, log_index, block_hash, receiver, token
         FROM chain_receipt
         WHERE chain = $1 AND tx_hash = ANY($2::bytea[])
         """,
@@ -219,7 +223,16 @@ async def filter_new(
         list({log.tx_hash for log in logs}),
     )
     stored = {(row["tx_hash"], row["log_index"]) for row in rows}
-    return [log for log in logs if (log.tx_hash, log.log_index) not in stored]
+    block_hashes = {
+        (row["tx_hash"], row["receiver"], row["token"]): row["block_hash"] for row in rows
+    }
+    return [
+        log
+        for log in logs
+        if (log.tx_hash, log.log_index) not in stored
+        and block_hashes.get((log.tx_hash, log.recipient, log.token), log.block_hash)
+        == log.block_hash
+    ]
 
 
 async def add_deposits(tx: Tx, chain: str, deposits: Sequence[NewDeposit]) -> None:

@@ -181,6 +181,46 @@ async def test_a_chain_resumed_at_an_earlier_block_rereads_its_deposits(
     assert await deposits.outcome(payment) == ("PAID", None, [])
 
 
+async def test_a_final_transfer_that_a_reorg_removed_no_longer_counts(
+    deposits: DepositGround,
+) -> None:
+    ground = deposits.ground
+    payment, session = await deposits.bill()
+    await ground.final()
+    before = (await ground.cursor()).block
+    await deposits.transfer(session, HALF)
+    await ground.final()
+    await ground.reorg(await ground.height() - before)
+    await ground.final()
+    assert (await ground.cursor()).halted is not None
+    await ground.world.perform(ResumeChain(chain="native", block=before))
+    await deposits.transfer(session, TOTAL - HALF)
+    await ground.final()
+    assert await deposits.outcome(payment) == ("PROCESSING", None, [])
+    assert await states(deposits, session) == ["final"]
+
+
+async def test_a_transfer_that_moved_to_a_different_block_counts_once(
+    deposits: DepositGround,
+) -> None:
+    """The log has a new position in its new block."""
+    ground = deposits.ground
+    payment, session = await deposits.bill()
+    await ground.final()
+    before = (await ground.cursor()).block
+    await deposits.transfer(session)
+    await ground.final()
+    await ground.world.rows(
+        "UPDATE chain_receipt SET log_index = log_index + 9, block_hash = sha256('')"
+    )
+    await ground.world.rows("UPDATE capture SET reference = reference || '0'")
+    await ground.world.perform(ResumeChain(chain="native", block=before))
+    await ground.pass_time(601)  # until the next recheck
+    await ground.final()
+    assert await deposits.outcome(payment) == ("PAID", None, [])
+    assert await books(deposits) == {"chain_deposits": -TOTAL, "merchant_payable": TOTAL}
+
+
 async def test_a_transfer_in_blocks_read_before_its_address_was_stored_is_found(
     deposits: DepositGround,
 ) -> None:
