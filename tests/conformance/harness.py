@@ -63,7 +63,9 @@ class Harness(Traits, ABC):
     kind: str = "card"
     country: str = "TH"
     failures: Mapping[str, FailureReason]  # the expected reason of every documented code
-    unknown_reference: str | None  # well formed but unknown; None if there are no references
+    #: A well-formed reference whose session is reported as ABSENT. None if the gateway never
+    #: forgets a session, so that an unknown reference belongs to another account.
+    unknown_reference: str | None
 
     public: frozenset[str] = frozenset({"page_url"})  # credentials that may be public
 

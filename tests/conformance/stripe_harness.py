@@ -140,7 +140,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                     currency="THB",
                     amount_minor=159_000,
                     failures=FAILURES,
-                    unknown_reference="pi_00000000000000000000000a",
+                    unknown_reference=None,
                     public=frozenset({"publishable_key", "script_url"}),
                     **vars(TRAITS["stripe"]),
                     buyer=Buyer(url, http),

@@ -162,7 +162,7 @@ async def open_harness(fixtures: pytest.FixtureRequest) -> AsyncGenerator[Harnes
                 currency="THB",
                 amount_minor=159_000,
                 failures=FAILURES,
-                unknown_reference=f"{MERCHANT}.{20 * '0'}",
+                unknown_reference=None,
                 public=frozenset({"merchant_id", "gateway_public_key", "page_url", "utc_offset"}),
                 **vars(TRAITS["2c2p"]),
                 shop=Shop(http, url, receiver.url),

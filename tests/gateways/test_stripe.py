@@ -392,11 +392,25 @@ async def test_a_reference_is_escaped_in_the_url_path(
     gateway: StripeGateway, stripe: FakeStripe
 ) -> None:
     stripe.respond_error(404, code="resource_missing")
-    absent = await gateway.inquire(stripe.account, ref(order(), "../charges?x=1"))
-    assert absent == SessionReport(state=GatewaySessionState.ABSENT)
+    await gateway.inquire(stripe.account, ref(order(), "../charges?x=1"))
     # This is the decoded path; the reference is sent as a single segment.
     assert stripe.requests[0].path == "/v1/payment_intents/../charges?x=1"
     assert stripe.requests[0].form == {}
+
+
+async def test_a_payment_intent_that_stripe_no_longer_finds_is_not_reported_as_absent(
+    gateway: StripeGateway, stripe: FakeStripe
+) -> None:
+    """The credentials belong to another account, and the buyer may have paid in the first one."""
+    stripe.respond_error(404, code="resource_missing")
+    report = await gateway.inquire(stripe.account, ref(order()))
+    stripe.respond_error(404, code="resource_missing")
+    stripe.respond_error(404, code="resource_missing")
+    closing_report = await gateway.close_session(stripe.account, ref(order()))
+    assert report == closing_report
+    assert isinstance(report, OutcomeUnknown)
+    assert report.has_responded
+    assert "does not exist in this Stripe account" in report.detail
 
 
 async def test_an_unanswered_creation_is_repeated_unchanged_before_the_session_is_queried(

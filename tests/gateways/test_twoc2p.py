@@ -403,13 +403,18 @@ async def test_an_unanswered_order_is_unknown_until_its_token_has_expired(
     )
 
 
-async def test_a_session_of_another_merchant_or_invoice_is_absent(
-    gateway: TwoC2pGateway, account: GatewayAccount, order: GatewaySessionRequest
+@pytest.mark.parametrize("minutes", [0, 36])
+async def test_a_session_of_another_merchant_is_unknown_even_after_its_token_has_expired(
+    http: GatewayHttpClient, account: GatewayAccount, order: GatewaySessionRequest, minutes: int
 ) -> None:
-    await create(gateway, account, order)
-    for reference in (f"JT02.{invoice_no(order.session_id)}", f"{MERCHANT}.{'0' * 20}"):
-        report = await gateway.inquire(account, ref(order, reference=reference))
-        assert report == SessionReport(state=GatewaySessionState.ABSENT)
+    """The credentials were replaced, and the buyer may have paid the first merchant."""
+    await create(TwoC2pGateway(http), account, order)
+    gateway = TwoC2pGateway(http, now=lambda: time.time() + minutes * MINUTE)
+    outcome = await gateway.inquire(
+        account, ref(order, reference=f"JT02.{invoice_no(order.session_id)}")
+    )
+    assert isinstance(outcome, OutcomeUnknown)
+    assert outcome.has_responded
 
 
 async def test_a_payment_without_a_notification_is_found_by_inquiry(

@@ -283,8 +283,7 @@ class StripeGateway:
             page = _decode(response, StripeRefundPage)
             if page is None:
                 return _unusable(response)
-            refund = _find_requested_refund(page, request)
-            if refund is not None:
+            if (refund := _find_requested_refund(page, request)) is not None:
                 return to_refund_report(refund) or _unknown_status("a refund", refund.status)
             if not page.has_more or not page.data:
                 return _ABSENT
@@ -366,8 +365,9 @@ def _session_created(
 def _parse_session(response: HttpResult, session: GatewaySessionRef) -> SessionResult:
     if isinstance(response, OutcomeUnknown):
         return response
-    if response.status == _NOT_FOUND and _parse_error(response):  # not a proxy's 404
-        return SessionReport(state=GatewaySessionState.ABSENT)
+    # Stripe itself, not a proxy. Stripe keeps intents, so the credentials must have been replaced.
+    if response.status == _NOT_FOUND and _parse_error(response):
+        return inconclusive_response("the payment intent does not exist in this Stripe account")
     intent = _decode(response, StripePaymentIntent)
     if intent is None or get_session_id(intent) != session.session_id:
         return _unusable(response)

@@ -235,13 +235,16 @@ class TwoC2pGateway:
         """Report an unpaid invoice. The buyer can still pay while a token may be valid."""
         age_s = self._now() - session.opened_at.timestamp()
         is_expired = age_s >= TOKEN_LIFETIME_S + TOKEN_MARGIN_S
-        if session.reference == _reference(account, session.session_id):
-            return SessionReport(
-                state=GatewaySessionState.CLOSED if is_expired else GatewaySessionState.OPEN
-            )
-        if session.reference is None and not is_expired:
-            return inconclusive_response("not paid, but a payment token may exist")
-        return SessionReport(state=GatewaySessionState.ABSENT)
+        if session.reference is None:
+            if not is_expired:
+                return inconclusive_response("not paid, but a payment token may exist")
+            return SessionReport(state=GatewaySessionState.ABSENT)
+        if session.reference != _reference(account, session.session_id):
+            # The credentials were replaced. The buyer may have paid the previous merchant.
+            return inconclusive_response("the invoice belongs to another merchant_id")
+        return SessionReport(
+            state=GatewaySessionState.CLOSED if is_expired else GatewaySessionState.OPEN
+        )
 
     async def _request(
         self, account: GatewayAccount, name: str, content: bytes
