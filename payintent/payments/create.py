@@ -5,7 +5,7 @@ import time
 from collections.abc import Awaitable, Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
-from datetime import timedelta
+from datetime import datetime, timedelta
 from decimal import Decimal
 from functools import partial
 from uuid import UUID
@@ -89,16 +89,14 @@ class PaymentCreator:
         new_payment = NewPayment(ids.new_id(), ids.new_checkout_id(), request)
         try:
             if check is None and attach is None:
-                times = await self._writes.run(new_payment)
+                times = await _write_with_key(self._writes.run(new_payment))
             else:
                 async with self._database.transaction() as tx:
                     if check is not None:
                         await check(tx)
-                    times = await new_store.create(tx, new_payment)
+                    times = await _write_with_key(new_store.create(tx, new_payment))
                     if attach is not None and times is not None:
                         await attach(tx, new_payment.id)
-        except LockTimeoutError as error:
-            raise _make_in_progress_error() from error
         except StorageUnavailableError as error:
             return await _resolve_unknown_outcome(self._database, request, error)
         if times is not None:
@@ -108,6 +106,16 @@ class PaymentCreator:
 
     async def close(self) -> None:
         await self._writes.close()
+
+
+async def _write_with_key(
+    write: Awaitable[tuple[datetime, datetime] | None],
+) -> tuple[datetime, datetime] | None:
+    """Await a write. Raises `CONFLICT` if another request holds the key."""
+    try:
+        return await write
+    except LockTimeoutError as error:
+        raise _make_in_progress_error() from error
 
 
 async def replay_used_key(database: Database, request: CreateAttempt) -> CreatedPayment:

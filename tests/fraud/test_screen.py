@@ -7,7 +7,12 @@ from uuid import uuid4
 import msgspec
 import pytest
 
-from payintent.core.errors import ErrorCode, RefusedError, StorageUnavailableError
+from payintent.core.errors import (
+    ErrorCode,
+    LockTimeoutError,
+    RefusedError,
+    StorageUnavailableError,
+)
 from payintent.db.database import Database
 from payintent.fraud import store as fraud_store
 from payintent.fraud.model import (
@@ -29,7 +34,11 @@ from payintent.payments.new_store import NewPayment
 from payintent.runtime.settings import Settings
 from payintent.service import open_service
 from payintent.worker import prune
-from tests.support.race_staging import hold_transaction, wait_until_blocked
+from tests.support.race_staging import (
+    hold_transaction,
+    open_with_short_lock_timeout,
+    wait_until_blocked,
+)
 from tests.support.world import World, patient
 
 _DAY_S = 24 * 3600
@@ -167,6 +176,17 @@ async def test_a_payers_second_create_waits_until_the_first_is_counted(world: Wo
         await first.commit()
         with pytest.raises(FraudDeniedError):
             await second
+
+
+async def test_a_locked_counter_is_not_reported_as_a_key_in_use(world: World) -> None:
+    await world.perform(AddFraudRule(kind=FraudRuleKind.PAYER_VELOCITY, count_max=1, window_s=60))
+    digest = world.service.encryption.digest(f"payer:{world.merchant_id}:buyer-1")
+    async with (
+        hold_transaction(world, lambda tx: fraud_store.lock_counter(tx, digest)),
+        open_with_short_lock_timeout(world) as service,
+    ):
+        with pytest.raises(LockTimeoutError):
+            await service.fraud_screening.create_payment(world.request())
 
 
 async def test_a_denial_waits_for_a_create_with_the_same_key_and_replays_it(world: World) -> None:
