@@ -246,8 +246,9 @@ class GatewayHealth:
             return
         account_id, channel = key
         self._failures.pop(key, None)
+        is_new = await open_circuit(self._database, account_id, channel, sanitize_detail(detail))
         self._circuits.invalidate()
-        if not await open_circuit(self._database, account_id, channel, sanitize_detail(detail)):
+        if not is_new:
             return
         OUTAGE_STARTS.labels(channel).inc()
         _log.error("gateway_down", account=account_id, channel=channel)

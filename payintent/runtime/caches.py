@@ -29,7 +29,9 @@ class TtlCache(Generic[T]):
         self._refresh_task: asyncio.Task[T] | None = None
 
     def invalidate(self) -> None:
+        """Discard the value, and the result of a refresh that may have read an older value."""
         self._expires_at = None
+        self._refresh_task = None
 
     async def get(self) -> T:
         """Return the value, which is at most `ttl_s` old. Exceptions from `read` are propagated."""
@@ -41,13 +43,15 @@ class TtlCache(Generic[T]):
             return await asyncio.shield(self._refresh_task)
 
     async def _refresh_value(self) -> T:
-        started_at = self._monotonic()
+        task, started_at = asyncio.current_task(), self._monotonic()
         try:
-            self._value = await self._read(self._value)
-            self._expires_at = started_at + self._ttl_s
+            value = await self._read(self._value)
+            if self._refresh_task is task:
+                self._value, self._expires_at = value, started_at + self._ttl_s
         finally:
-            self._refresh_task = None
-        return self._value
+            if self._refresh_task is task:
+                self._refresh_task = None
+        return value
 
 
 class TtlMap(Generic[K, T]):

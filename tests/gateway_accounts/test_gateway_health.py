@@ -17,6 +17,7 @@ from payintent.gateway_accounts.health import (
     GatewayChannel,
     GatewayHealth,
     is_too_slow,
+    open_circuit,
 )
 from payintent.gateways.port import (
     GatewaySessionState,
@@ -40,6 +41,7 @@ from tests.refunds.refund_setup import (
 )
 from tests.support.clock import StoppedClock
 from tests.support.fakes import FakeGateway, accept
+from tests.support.race_staging import hold_transaction, wait_until_blocked
 from tests.support.timeouts import PATIENCE_S, wait_until
 from tests.support.world import World
 
@@ -323,6 +325,20 @@ async def test_two_processes_that_detect_an_outage_concurrently_record_it_once(
     await asyncio.gather(*(processes.fail(item, FAILURES_MAX) for item in both))
     [row] = await processes.world.rows("SELECT trips FROM gateway_outage")
     assert row["trips"] == 1
+
+
+async def test_a_process_knows_of_its_outage_once_it_is_stored(processes: Processes) -> None:
+    """Staged: other calls read the circuits while the outage waits for another transaction."""
+    world, key = processes.world, (processes.world.account_id, SESSIONS)
+    await processes.fail(processes.first, FAILURES_MAX - 1)
+    async with hold_transaction(
+        world, lambda tx: open_circuit(tx, world.account_id, SESSIONS, "rolled back")
+    ):
+        failing = asyncio.create_task(processes.fail(processes.first))
+        await wait_until_blocked(world, failing)
+        assert key not in await processes.first.get_unavailable_channels()
+    await failing
+    assert key in await processes.first.get_unavailable_channels()
 
 
 # In the service

@@ -1,6 +1,8 @@
-"""Values cached by key. The shared refresh of a value is tested in tests/payments."""
+"""Values cached until they expire or are invalidated."""
 
-from payintent.runtime.caches import TtlMap
+import asyncio
+
+from payintent.runtime.caches import TtlCache, TtlMap
 
 
 class Clock:
@@ -48,3 +50,23 @@ def test_a_full_map_is_cleared_and_never_exceeds_its_limit() -> None:
     for number in range(4):
         values.set(f"key {number}", number)
     assert [values.get(f"key {number}") for number in range(4)] == [None, None, None, 3]
+
+
+async def test_a_refresh_that_started_before_an_invalidation_is_not_cached() -> None:
+    stored, is_read, may_return = ["old"], asyncio.Event(), asyncio.Event()
+
+    async def read(_: str) -> str:
+        value = stored[0]
+        is_read.set()
+        await may_return.wait()
+        return value
+
+    cache = TtlCache(read, "", 5.0, Clock())
+    early = asyncio.create_task(cache.get())
+    await is_read.wait()
+    stored[0] = "new"
+    cache.invalidate()
+    late = asyncio.create_task(cache.get())
+    await asyncio.sleep(0)
+    may_return.set()
+    assert (await early, await late, await cache.get()) == ("old", "new", "new")
