@@ -176,9 +176,7 @@ class _Supervisor:
         self._starts = [(0.0, 0)] * max(0, plan.count - len(inherited_children))
         self._has_served = any(child.is_ready for child in inherited_children)
         self._is_stopping = False
-        self._unexpected_ends = (
-            unexpected_ends  # including those that occurred under previous programs
-        )
+        self._unexpected_ends = unexpected_ends  # including those under previous programs
         ENDS.inc(unexpected_ends)
         self._is_rolling = bool(inherited_children)
         self._is_roll_requested = False
@@ -190,6 +188,7 @@ class _Supervisor:
         """Run until all processes have ended. Returns a `Member` in each forked process."""
         gc.collect()
         gc.freeze()  # otherwise the collector would write to objects and thereby copy shared memory
+        self._reap()  # the previous program may have received the signals of inherited processes
         while self._children or self._starts:
             member = self._start_due() or self._continue_roll()
             if member is not None:
