@@ -477,8 +477,8 @@ class Settings(BaseSettings):
             )
         if self.payer_details_days and not 0 < self.events_days <= self.payer_details_days:
             raise ValueError(
-                "PAYINTENT_EVENTS_DAYS must not exceed PAYINTENT_PAYER_DETAILS_DAYS, because "
-                "events contain metadata"
+                "PAYINTENT_EVENTS_DAYS must be at most PAYINTENT_PAYER_DETAILS_DAYS and not 0 "
+                "(forever), because events contain metadata"
             )
         if self.webhook_lease_s <= self.webhook_timeout_s:
             raise ValueError("PAYINTENT_WEBHOOK_LEASE_S must exceed PAYINTENT_WEBHOOK_TIMEOUT_S")

@@ -287,8 +287,8 @@ async def test_a_batch_respects_its_limit_and_skips_locked_rows(
     ("changes", "message"),
     [
         ({"events_days": 29}, "EVENTS_DAYS must be 0 or at least 30"),
-        ({"events_days": 731}, "EVENTS_DAYS must not exceed"),
-        ({"events_days": 0}, "EVENTS_DAYS must not exceed"),
+        ({"events_days": 731}, "EVENTS_DAYS must be at most PAYINTENT_PAYER_DETAILS_DAYS"),
+        ({"events_days": 0}, r"PAYER_DETAILS_DAYS and not 0 \(forever\)"),
     ],
 )
 def test_inconsistent_retention_periods_are_rejected(
