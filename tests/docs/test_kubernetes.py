@@ -107,6 +107,13 @@ def test_the_schema_refuses_secrets_tags_and_missing_values(
     assert path in _refusals(_merge(_REQUIRED, changes))
 
 
+@pytest.mark.parametrize("address", ["0.0.0.0", "::"])
+def test_pods_listen_on_the_chosen_address_because_kubernetes_probes_it(address: str) -> None:
+    assert _refusals({**_REQUIRED, "listenAddress": address}) == []
+    listening = re.findall(r'-host, "(.*?)"', _ALL)
+    assert listening == ["{{ .Values.listenAddress }}"] * 3
+
+
 def test_the_defaults_alone_are_refused_because_they_are_incomplete() -> None:
     expected = {"$.existingSecret", "$.image.repository", "$.image.digest", "$.settings"}
     assert set(_refusals({})) == expected
