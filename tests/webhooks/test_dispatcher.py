@@ -652,6 +652,8 @@ async def test_many_unresponsive_merchants_do_not_block_a_healthy_merchant(
     windows = EndpointWindows(world.service.settings.webhook_sockets_max, time.monotonic)
     for row in await world.rows("SELECT merchant_id FROM delivery"):
         if row["merchant_id"] != world.merchant_id:
-            windows.pause(row["merchant_id"], 3_600)
+            attempt = windows.start(row["merchant_id"], "https://dead.example/hook")
+            windows.pause(attempt, 3_600)
+            windows.finish(attempt, succeeded=False)
     async with run_dispatcher(world, windows=windows):
         await wait_for_states(world, delivered=1, pending=2_100)
