@@ -262,6 +262,17 @@ async def test_a_sign_in_expires_after_ten_minutes(operator: Api, world: World) 
     assert _count_failures("state") == before + 1
 
 
+async def test_a_rotated_key_without_an_id_is_read_again(
+    operator: Api, provider: IdentityProvider
+) -> None:
+    provider.head = {"kid": None}
+    provider.jwk = {"kid": None}
+    await _sign_in_visitor(operator)
+    provider.key = 1
+    await _sign_in_visitor(operator)
+    assert provider.asked.count("keys") == 2
+
+
 async def test_rotated_keys_are_read_again(operator: Api, provider: IdentityProvider) -> None:
     await _sign_in_visitor(operator)
     provider.key = 1

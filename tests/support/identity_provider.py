@@ -118,6 +118,7 @@ class IdentityProvider:
         self.lie(claims)
         kid = "ec" if self.algorithm == "ES256" else str(self.key)
         head = {"alg": self.algorithm, "kid": kid, "typ": "JWT"} | self.head
+        head = {name: value for name, value in head.items() if value is not None}
         signed = f"{_json(head)}.{_json(claims)}"
         return f"{signed}.{_text(self._sign(signed.encode()))}"
 

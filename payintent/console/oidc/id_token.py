@@ -13,6 +13,7 @@ from joserfc.errors import JoseError
 from joserfc.jwk import ECKey, RSAKey
 
 from payintent.console.oidc.provider import IdentityProvider, sign_in_error
+from payintent.http.address_limits import UnauthorizedError
 
 LEEWAY_S = 60  # tolerated clock difference
 _ALGORITHMS = {"RS256": "RSA", "ES256": "EC"}
@@ -56,9 +57,17 @@ async def check_id_token(
 
 
 async def _verify_signature(provider: IdentityProvider, text: str) -> dict[str, Any]:
-    """Verify the signature and return the claims."""
+    """Verify the signature and return the claims. A provider may have rotated its keys."""
+    try:
+        return _verify_with(await provider.get_keys(), text)
+    except UnauthorizedError:
+        provider.expire_keys()
+        return _verify_with(await provider.get_keys(), text)
+
+
+def _verify_with(keys: list[dict[str, Any]], text: str) -> dict[str, Any]:
     algorithm, kid = _read_header(text)
-    key = _find_key(await provider.get_keys(kid), kid, algorithm)
+    key = _find_key(keys, kid, algorithm)
     try:
         message = jws.deserialize_compact(text, key, algorithms=[algorithm], registry=_REGISTRY)
         claims = msgspec.json.decode(message.payload or b"")

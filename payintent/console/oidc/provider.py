@@ -26,7 +26,7 @@ _log = get_logger("operator")
 _TIMEOUT_S = 5.0
 _RESPONSE_BYTES_MAX = 256 * 1024
 _CACHE_TTL_S = 3600.0  # for metadata and keys
-_KEY_REFRESH_INTERVAL_S = 10.0  # minimum interval between refreshes for unknown key ids
+_KEY_REFRESH_INTERVAL_S = 10.0  # minimum interval between refreshes for unverified tokens
 _RETRY_S = 2.0  # delay before metadata is requested again after a failure
 _KEYS_MAX = 100
 _SIGN_INS_MAX = 64  # concurrent sign-ins per process
@@ -103,16 +103,16 @@ class IdentityProvider:
         assert metadata is not None  # noqa: S101 - it was read
         return metadata
 
-    async def get_keys(self, kid: str | None) -> list[dict[str, Any]]:
-        """Return the provider's public keys as JWKs, refreshed if `kid` is unknown."""
-        keys = (await self._keys.get()).keys
-        now = self._monotonic()
-        is_known = kid is None or any(key.get("kid") == kid for key in keys)
-        if is_known or now < self._next_key_refresh_at:
-            return keys
-        self._next_key_refresh_at = now + _KEY_REFRESH_INTERVAL_S
-        self._keys.invalidate()
+    async def get_keys(self) -> list[dict[str, Any]]:
+        """Return the provider's public keys as JWKs, cached for up to an hour."""
         return (await self._keys.get()).keys
+
+    def expire_keys(self) -> None:
+        """Read the keys again when they are next needed, unless they were expired just before."""
+        now = self._monotonic()
+        if now >= self._next_key_refresh_at:
+            self._next_key_refresh_at = now + _KEY_REFRESH_INTERVAL_S
+            self._keys.invalidate()
 
     async def exchange_code(self, code: str, redirect_uri: str, verifier: str) -> str:
         """Exchange an authorization code for an ID token.
