@@ -12,7 +12,7 @@ from payintent.core.addresses import parse_web_origin
 from payintent.db.database import Database
 from payintent.gateway_accounts import store as account_store
 from payintent.gateway_accounts.buyer_calls import BuyerCalls
-from payintent.gateway_accounts.calls import GatewayCall, GatewayCallLog
+from payintent.gateway_accounts.calls import GatewayCall, GatewayCallLog, GatewayRequestKind
 from payintent.gateway_accounts.health import GatewayChannel, GatewayHealth, is_too_slow
 from payintent.gateways.port import (
     AccountCheck,
@@ -95,25 +95,22 @@ class GatewayAccounts:
     ) -> R | OutcomeUnknown:
         """Call a gateway, and record for all processes whether it responded.
 
-        Calls that do not use the network (see `remote` and `remote_refunds`) are not logged.
+        Calls that do not use the network are not recorded.
         """
         connection = await self.connect(call.account_id, call.provider)
         if connection is None:
             return OutcomeUnknown(detail="the account or its adapter is missing")
         channel = call.kind.channel
-        capabilities = connection.gateway.capabilities
-        is_refund = channel is GatewayChannel.REFUNDS
-        is_remote = capabilities.remote_refunds if is_refund else capabilities.remote
-        if is_remote:
-            release_slot()
+        if not _is_remote(call.kind, connection.gateway.capabilities):
+            return await request(connection.gateway, connection.account)
+        release_slot()
         started_s = self.log.now_s()
         with self._waiters.count(call.account_id) as other_call_count:
             result = await request(connection.gateway, connection.account)
-        if is_remote:
-            self.log.add(call, result, started_s)
+        self.log.add(call, result, started_s)
         duration_s = self.log.now_s() - started_s
         # Refunds are exempt, because slow refunds do not keep buyers waiting.
-        is_slow = is_remote and not is_refund and is_too_slow(duration_s, other_call_count)
+        is_slow = channel is GatewayChannel.SESSIONS and is_too_slow(duration_s, other_call_count)
         slow_duration_s = duration_s if is_slow else None
         await self.health.record_result(call.account_id, channel, result, slow_duration_s)
         return result
@@ -162,3 +159,10 @@ class GatewayAccounts:
         )
         self._accounts.set(account_id, account)
         return account
+
+
+def _is_remote(kind: GatewayRequestKind, capabilities: GatewayCapabilities) -> bool:
+    if kind.channel is GatewayChannel.REFUNDS:
+        return capabilities.remote_refunds
+    is_creation = kind is GatewayRequestKind.CREATE_SESSION
+    return capabilities.remote and (capabilities.remote_creation or not is_creation)

@@ -2,8 +2,7 @@
 
 Every outcome is a value: done, pending, declined, not contacted or unknown. Adapters do not raise
 if a gateway is unreachable or its response is invalid. Without a usable response, the outcome is
-`OutcomeUnknown` rather than a failure, because the money may have moved. `NotContacted` is
-returned only if the request was definitely not sent, or not executed because of a rate limit.
+`OutcomeUnknown` rather than a failure, because the money may have moved.
 """
 
 from collections.abc import Callable, Mapping
@@ -71,6 +70,7 @@ class GatewayCapabilities:
     #: Derives the mode from a base URL and credentials: True for live, None if it is unknown.
     detect_livemode: Callable[[str, Mapping[str, str]], bool | None] = lambda _url, _keys: None
     remote: bool = True  # sessions require network requests, which are rate-limited for buyers
+    remote_creation: bool = True  # creating a session requires a network request
     remote_refunds: bool = True  # refunds require network requests
     test_only: bool = False  # does not move money, so it has only test accounts
     sandbox_only: bool = False  # hidden in production unless it has accounts
@@ -238,7 +238,7 @@ class OutcomeUnknown:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotContacted(OutcomeUnknown):
-    """The request was not sent or not executed, so it is safe to retry or abandon it."""
+    """The request was definitely not sent, or not executed because of a rate limit."""
 
     problem: AccountProblem = field(default=AccountProblem.ADDRESS, compare=False)
 

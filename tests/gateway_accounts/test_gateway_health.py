@@ -2,7 +2,7 @@
 
 import asyncio
 from collections.abc import AsyncIterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 
@@ -417,6 +417,27 @@ async def test_after_the_pause_one_buyer_probes_and_the_rest_are_refused_without
 
 
 @pytest.mark.usefixtures("clock")
+@pytest.mark.parametrize("remote", [True, False])
+async def test_only_a_session_that_the_gateway_has_created_ends_an_outage(
+    world: World, clock: StoppedClock, remote: bool
+) -> None:
+    world.service.accounts.health = GatewayHealth(world.database, clock.monotonic)
+    await silent_selections(world)
+    world.gateway.capabilities = replace(FakeGateway.capabilities, remote_creation=remote)
+    world.gateway.answer_create = accept
+    await clock.move(PAUSE_S * 1000)
+    await world.select(await world.create())
+    assert len(await world.rows("SELECT FROM gateway_outage")) == (0 if remote else 1)
+    calls = await recorded_calls(world)
+    assert calls == ["unknown"] * FAILURES_MAX + ["answered"] * remote
+
+
+async def recorded_calls(world: World) -> list[str]:
+    await world.service.accounts.log.flush()
+    rows = await world.rows("SELECT outcome FROM gateway_call ORDER BY outcome DESC")
+    return [row["outcome"] for row in rows]
+
+
 async def test_another_account_stays_available_during_an_outage(world: World) -> None:
     account_id = await world.add_account("http://other.test", signing_secret="another")
     await world.rows(

@@ -138,6 +138,7 @@ class EcpayGateway:
         refunds=RefundSupport.PARTIAL,
         refund_is_idempotent=False,
         inquiry_gap_s=INQUIRY_GAP_S,
+        remote_creation=False,
         origins=frozenset({_LIVE, _STAGE}),
         detect_livemode=lambda base_url, _: {_LIVE: True, _STAGE: False}.get(base_url.rstrip("/")),
         limits={"TWD": AmountLimits(Decimal(5))},  # the published minimum for card payments
