@@ -103,7 +103,7 @@ async def _list_transfers(database: Executor, payment_id: UUID) -> list[Row]:
             w.final_at AS swept_at, b.id IS NOT NULL AS is_claimed, b.tx_hash AS claimed_in,
             (SELECT count(*) FROM deposit_sweep f
                 WHERE f.session_id = r.session_id AND f.token = r.token AND NOT f.succeeded
-                    AND f.block >= r.block
+                    AND (f.block, f.log_index) > (r.block, r.log_index)
                     AND EXISTS (SELECT FROM sweep_batch o WHERE o.tx_hash = f.tx_hash)
             ) AS sweep_failures
         FROM transfers r

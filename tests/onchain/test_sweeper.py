@@ -295,6 +295,34 @@ async def test_failed_sweeps_by_other_accounts_do_not_stop_the_sweeper(
     assert "RECONCILIATION" not in await sweeping.deposits.ground.cases()
 
 
+async def test_failures_before_a_deposit_in_the_same_block_do_not_count(
+    sweeping: SweepWorld,
+) -> None:
+    """Anyone can sweep an address before our transaction, and send dust to it afterwards."""
+    ground = sweeping.deposits.ground
+    session = await sweeping.pay()
+    await sweeping.deposits.sweep(*[session] * 5)
+    await ground.final()
+    await ground.world.rows("""
+        INSERT INTO sweep_batch (id, chain, account_id, token, sender, tx_hash, ended_at, result)
+        SELECT id, chain, account_id, token, token, tx_hash, clock(), 'mined'
+        FROM deposit_sweep LIMIT 1
+    """)
+    await sweeping.deposits.transfer(session, 5)
+    await ground.mine()
+    await ground.world.rows("UPDATE chain_cursor SET looked_at = '-infinity'")
+    await ground.final()
+    await ground.world.rows("""
+        UPDATE chain_receipt SET block = (SELECT max(block) FROM deposit_sweep), log_index = 99
+        WHERE deposit_sweep_id IS NULL
+    """)
+    await sweeping.set(sweep_after_s=0)
+    await sweeping.step()
+    await ground.final()
+    assert (await sweeping.sweeps())[-1]
+    assert "RECONCILIATION" not in await ground.cases()
+
+
 async def test_addresses_of_a_replaced_factory_are_swept(sweeping: SweepWorld) -> None:
     old = sweeping.deposits
     _, session = await old.bill()

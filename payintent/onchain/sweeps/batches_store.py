@@ -35,7 +35,8 @@ class OpenBatch:
 #: True if the failed sweep `w` counts. Anyone can make a sweep fail, so only our sweeps count.
 _FAILURE = """
     w.session_id = r.session_id AND w.token = r.token AND NOT w.succeeded
-        AND w.block >= min(r.block) AND w.final_at > coalesce(h.sweep_now_at, '-infinity')
+        AND ARRAY[w.block, w.log_index] > min(ARRAY[r.block, r.log_index])
+        AND w.final_at > coalesce(h.sweep_now_at, '-infinity')
         AND EXISTS (SELECT FROM sweep_batch b WHERE b.tx_hash = w.tx_hash)
 """
 
