@@ -278,6 +278,28 @@ async def test_repeated_sweep_failures_of_an_address_open_a_case(usdt: SweepWorl
     assert await usdt.is_balanced()
 
 
+@pytest.mark.full
+async def test_a_token_is_not_swept_for_an_hour_after_all_sweeps_of_a_batch_failed(
+    usdt: SweepWorld,
+) -> None:
+    """The token's issuer may have paused it."""
+    ground = usdt.deposits.ground
+    for _ in range(2):
+        blocked = await usdt.pay(40)
+        await usdt.deposits.call_token("set_blocked", usdt.deposits.address(blocked), True)
+    await usdt.step()
+    for _ in range(2):
+        await usdt.pay(40)
+    await usdt.step()
+    await usdt.step()
+    assert await usdt.sweeps() == [False, False]
+    assert len(usdt.signer.sent) == 1
+    await ground.move_clock(3_600)
+    await usdt.step()
+    await ground.final(40)
+    assert sorted((await usdt.sweeps())[2:]) == [False, False, True, True]
+
+
 async def test_failed_sweeps_by_other_accounts_do_not_stop_the_sweeper(
     sweeping: SweepWorld,
 ) -> None:

@@ -39,6 +39,12 @@ _FAILURE = """
         AND w.final_at > coalesce(h.sweep_now_at, '-infinity')
         AND EXISTS (SELECT FROM sweep_batch b WHERE b.tx_hash = w.tx_hash)
 """
+#: Condition: batch `b` was reverted, or swept nothing from several addresses of a paused token.
+_HAS_FAILED = """
+    (b.result = 'reverted' OR b.result = 'mined' AND (
+        SELECT count(*) > 1 AND NOT bool_or(w.succeeded) FROM deposit_sweep w
+        WHERE w.chain = b.chain AND w.tx_hash = b.tx_hash))
+"""
 
 
 async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]:
@@ -66,8 +72,8 @@ async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]
             AND NOT EXISTS (SELECT FROM sweep_item i
                 WHERE i.session_id = r.session_id AND i.token = r.token AND NOT i.ended)
             AND NOT EXISTS (SELECT FROM sweep_batch b
-                WHERE b.account_id = c.account_id AND b.token = r.token AND b.result = 'reverted'
-                    AND b.ended_at > clock() - interval '1 hour')
+                WHERE b.account_id = c.account_id AND b.token = r.token AND {_HAS_FAILED}
+                    AND b.ended_at > greatest(clock() - interval '1 hour', h.sweep_now_at))
         GROUP BY c.account_id, c.address, r.session_id, a.uuid, r.token, t.decimals,
             t.sweep_minimum, t.sweep_value, h.sweep_now_at
         ORDER BY oldest_at
