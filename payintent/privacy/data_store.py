@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import LiteralString, TypeVar
 from uuid import UUID
 
@@ -13,6 +13,7 @@ from payintent.db.database import Executor, Row, Tx
 from payintent.db.lists import build
 from payintent.db.sealing import PayerSealing
 from payintent.runtime.encryption import EncryptionKeyError
+from payintent.runtime.json_format import format_timestamp
 
 ERASED = "(erased)"  # replaces `payer_uid`
 _UNREADABLE = "(cannot be decrypted)"
@@ -66,13 +67,12 @@ def _to_exported_payment(row: Row, sealing: PayerSealing) -> ExportedPayment:
         ExportedPayment,
         row,
         id=ids.format_id(ids.PAYMENT, payment_id),
-        amount=f"{row['amount'].normalize():f}",
         payer_email=email and _unseal(sealing.unseal_email, payment_id, email, _UNREADABLE),
         metadata=_to_raw_json(
             _unseal(sealing.unseal_metadata, payment_id, row["metadata"], _UNREADABLE_JSON)
         ),
         events=_to_raw_json(f"[{', '.join(bodies)}]"),
-        **{name: _to_raw_json(row[name]) for name in _JSON_COLUMNS},
+        **{name: _format_times(row[name]) for name in _JSON_COLUMNS},
     )
 
 
@@ -86,13 +86,34 @@ def _unseal(
         return fallback
 
 
+def _format_times(records: str) -> msgspec.Raw:
+    """Replace PostgreSQL's time format, with an offset and up to six decimals, by the API's."""
+    fields = msgspec.json.decode(records, type=list[dict[str, msgspec.Raw]])
+    return msgspec.Raw(
+        msgspec.json.encode(
+            [
+                {
+                    name: _format_time(value) if name.endswith("_at") else value
+                    for name, value in record.items()
+                }
+                for record in fields
+            ]
+        )
+    )
+
+
+def _format_time(value: msgspec.Raw) -> str | None:
+    moment = msgspec.json.decode(value, type=datetime | None)
+    return moment and format_timestamp(moment.astimezone(UTC))
+
+
 def _to_raw_json(text: str) -> msgspec.Raw:
     return msgspec.Raw(text.encode())
 
 
 _EXPORT_PAYMENTS: LiteralString = """
-    SELECT p.id, p.status, p.currency, p.amount, p.payer_email, p.metadata, p.return_url,
-        p.cancel_url, p.created_at, p.updated_at,
+    SELECT p.id, p.status, p.currency, p.amount_text AS amount, p.payer_email, p.metadata,
+        p.return_url, p.cancel_url, p.created_at, p.updated_at,
         coalesce((
             SELECT json_agg(json_build_object('provider', provider, 'kind', kind,
                 'label', label, 'country', country, 'chain', chain, 'token', token,

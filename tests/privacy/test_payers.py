@@ -1,6 +1,7 @@
 """A payer's export contains all of the person's payments, and no access tokens."""
 
 import json
+import re
 from typing import Any
 
 import msgspec
@@ -9,6 +10,8 @@ from payintent.operators.operation import to_json_value
 from payintent.privacy.operations import ExportPayer
 from tests.refunds.refund_setup import create_paid_payment, request_refund
 from tests.support.world import World
+
+_MOMENT = re.compile(r"\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z")
 
 
 async def _export(world: World, **changes: Any) -> tuple[list[Any], str]:
@@ -41,6 +44,17 @@ async def test_an_export_contains_all_payments_of_a_payer_but_no_checkout_ids(
     page, _ = await _export(world, limit=2)
     rest, _ = await _export(world, after=page[-1]["id"])
     assert [item["id"] for item in (*page, *rest)] == [item["id"] for item in exported]
+
+
+async def test_an_export_uses_the_formats_of_the_api(world: World) -> None:
+    payment = await create_paid_payment(world, payer_uid="buyer-7")
+    await request_refund(world, payment, "10.50")
+    [exported], text = await _export(world)
+    [session], [refund] = exported["sessions"], exported["refunds"]
+    assert (exported["amount"], refund["amount"]) == ("1590.00", "10.50")
+    for moment in (session["opened_at"], session["ended_at"], refund["created_at"]):
+        assert _MOMENT.fullmatch(moment), moment
+    assert "+00:00" not in text
 
 
 async def test_an_export_excludes_payments_with_the_same_payer_uid_at_another_merchant(
