@@ -114,8 +114,11 @@ def find_field(operation: OperationType, message: str) -> OperationField | None:
 
 
 def find_invalid_field(operation: OperationType, refusal: RefusedError) -> str | None:
+    """Return the name of the form field that an error is about, which can be the reason."""
     if isinstance(refusal, InvalidFieldError):
         return refusal.field
+    if refusal.message.startswith("why "):
+        return "why"
     field = find_field(operation, refusal.message)
     return None if field is None else field.name
 

@@ -150,6 +150,7 @@ def _render_form(
         "is_read": issubclass(operation_type, ReadOperation),
         "fields": operation_forms.build_form(operation_type, form, errors),
         "why": form.get("why", ""),
+        "why_error": errors.get("why"),
         "refusal": None if refusal is None else _format_error(field, refusal),
         "related_operations": related_operations,
         "has_result": False,

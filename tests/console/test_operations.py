@@ -190,6 +190,14 @@ async def test_an_error_is_shown_next_to_its_field_and_the_entered_values_are_ke
     assert SECRET not in capsys.readouterr().out
 
 
+async def test_a_missing_reason_is_reported_next_to_its_field(ada: Visitor) -> None:
+    answer = await ada.post(page_of("tax.set"), country="TH", rate="0.07", why="")
+    page = answer.body.decode()
+    assert answer.status == 400
+    assert 'aria-describedby="why-help why-wrong" aria-invalid="true"' in page
+    assert '<p class="wrong" id="why-wrong">why is required' in page
+
+
 @pytest.mark.parametrize(
     ("form", "message"),
     [
