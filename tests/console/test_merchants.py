@@ -30,6 +30,17 @@ async def test_merchants_can_be_found_by_part_of_their_name(operator: Api, world
     assert "No merchants." in words(await visitor.get("/merchants?activation=SUSPENDED"))
 
 
+@pytest.mark.parametrize(
+    ("codes", "market"), [("'TH'", "1 country, all"), ("'TH', 'JP'", "2 countries, all")]
+)
+async def test_the_list_counts_the_countries_of_a_market(
+    operator: Api, world: World, codes: str, market: str
+) -> None:
+    await world.rows(f"UPDATE merchant SET countries = ARRAY[{codes}]")
+    visitor = await sign_in_as(operator, role=Role.VIEWER)
+    assert market in words(await visitor.get("/merchants"))
+
+
 async def test_only_test_merchants_are_marked(operator: Api, world: World) -> None:
     side = await world.perform(IssueApiKey(merchant_id=world.merchant_id, test=True))
     visitor = await sign_in_as(operator, role=Role.VIEWER)
