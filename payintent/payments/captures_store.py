@@ -20,7 +20,7 @@ class LockedCapture:
     id: UUID
     account_id: int
     provider: str
-    merchant_id: int | None
+    merchant_id: int | None  # owner of the payment or account; None means the operator
     payment_id: UUID | None
     currency: str
     amount_minor: int
@@ -242,8 +242,9 @@ async def lock_credited(tx: Tx, payment_id: UUID) -> LockedCapture:
 
 
 _LOCK_SELECT = """
-    SELECT c.id, c.account_id, a.provider, p.merchant_id, c.payment_id, c.currency, c.amount_minor,
-        c.reserved_minor, c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
+    SELECT c.id, c.account_id, a.provider, m.id AS merchant_id, c.payment_id, c.currency,
+        c.amount_minor, c.reserved_minor,
+        c.amount_minor - c.refunded_minor - c.reserved_minor AS remaining_minor,
         greatest(c.amount_minor - c.refunded_minor - c.reserved_minor - c.disputed_minor, 0)
             AS undisputed_minor,
         c.credited, r.chain, coalesce(r.disposition = 'deposit', false) AS is_deposit,
@@ -254,7 +255,7 @@ _LOCK_SELECT = """
     FROM capture c
     JOIN provider_account a ON a.id = c.account_id
     LEFT JOIN payment p ON p.id = c.payment_id
-    LEFT JOIN merchant m ON m.id = p.merchant_id
+    LEFT JOIN merchant m ON m.id = coalesce(p.merchant_id, a.merchant_id)
     LEFT JOIN chain_receipt r ON r.id = c.receipt_id
     LEFT JOIN chain h ON h.slug = r.chain
     LEFT JOIN chain_token t ON t.chain = r.chain AND t.address = r.token

@@ -6,6 +6,8 @@ from uuid import UUID
 
 import pytest
 
+from payintent.cases.model import CaseKind
+from payintent.cases.operations import ListCases
 from payintent.core import ids
 from payintent.core.errors import ErrorCode, RefusedError
 from payintent.merchants.operations import SetRefundThreshold
@@ -13,6 +15,8 @@ from payintent.operators.proposals_store import Proposal
 from payintent.payments.model import Payment
 from payintent.refunds.approval_operations import ApproveRefund
 from payintent.refunds.operations import RefundPayment
+from payintent.refunds.resolve_case import ResolveCase
+from tests.callbacks.test_receive import tell as send_callback
 from tests.refunds.refund_setup import (
     create_paid_payment,
     process_due_refunds,
@@ -181,3 +185,15 @@ async def test_an_invalid_currency_or_amount_is_refused(
     with pytest.raises(RefusedError, match=message) as error:
         await set_threshold(world, above, currency)
     assert error.value.code is ErrorCode.BAD_REQUEST
+
+
+async def test_the_threshold_applies_to_unknown_money_in_a_merchants_own_account(
+    world: World,
+) -> None:
+    await world.rows("UPDATE provider_account SET merchant_id = $1", world.merchant_id)
+    await set_threshold(world, "100")
+    await send_callback(world, world.id_generator.new_session_id())
+    [case] = await world.perform(ListCases(kind=CaseKind.UNKNOWN_REFERENCE))
+    refund = ResolveCase(case_id=case.id, resolution="refund", note="unknown")
+    await world.service.run_operation(refund, ADA)
+    assert await read_steps(world) == ["approval"]
