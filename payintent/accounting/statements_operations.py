@@ -115,11 +115,10 @@ class ExportStatement(ReadOperation[StatementText], frozen=True, kw_only=True):
     async def read(self, context: OperationContext) -> StatementText:
         statement = await require_statement(context.database, self.statement_id)
         if self.format == "pdf":
-            pdf = await draw_pdf(context.read_database, statement)
+            pdf = await draw_pdf(context.database, statement)
             return StatementText(format=self.format, text=base64.b64encode(pdf).decode())
-        chunks = [
-            chunk async for chunk in _format_lines(context.read_database, statement, self.format)
-        ]
+        # A replica may lack some of a new statement's lines.
+        chunks = [chunk async for chunk in _format_lines(context.database, statement, self.format)]
         return StatementText(format=self.format, text="".join(chunks).rstrip("\r\n"))
 
 

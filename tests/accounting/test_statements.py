@@ -7,7 +7,9 @@ import json
 import random
 from collections import Counter
 from collections.abc import AsyncIterator
+from dataclasses import replace
 from decimal import Decimal
+from unittest.mock import create_autospec
 from uuid import uuid4
 
 import asyncpg
@@ -26,6 +28,7 @@ from payintent.accounting.statements_operations import (
     ListStatements,
     ShowStatement,
 )
+from payintent.db.database import Executor
 from payintent.merchants.operations import SetMerchantProfile
 from tests.accounting.test_ledger_operations import create_every_fact
 from tests.refunds.refund_gateway import RefundGateway
@@ -165,6 +168,20 @@ async def test_a_backdated_entry_is_in_the_next_statement(
     assert (first.closing, second.opening, second.closing) == ("1.00", "1.00", "1.30")
     assert (second.day - first.day).days == 1
     assert [line["id"] for line in await export_lines(world, second)] == [late]
+
+
+async def test_a_statement_is_exported_with_lines_that_the_replica_lacks(
+    world: World, writer: asyncpg.Connection
+) -> None:
+    line = await add_entry(writer, world, 100)
+    await world.move_clock(DAY_S)
+    await close_days(world)
+    [statement] = await list_statements(world)
+    replica = create_autospec(Executor, instance=True)
+    replica.fetch.return_value = []
+    context = replace(world.service.operation_context, read_database=replica)
+    exported = await ExportStatement(statement_id=statement.id).read(context)
+    assert line in exported.text
 
 
 async def test_a_day_is_not_closed_while_an_entry_is_uncommitted(
