@@ -1,5 +1,6 @@
 """Deliver due emails. An email is deleted once it has been sent or abandoned."""
 
+from collections import deque
 from collections.abc import Awaitable, Callable, Mapping
 from email.message import EmailMessage
 from uuid import UUID
@@ -44,21 +45,29 @@ class MailSender:
         self._sender = sender
         self._composers = composers
         self._sealed_composers = sealed_composers
+        #: Results that have not been stored yet. They are kept while the database is unavailable.
+        self._results = deque[tuple[MailRecord, SendResult]]()
 
     async def step(self) -> bool:
         """Send a batch; return whether more emails may be due."""
+        await self._store_results()
         records = await mail_store.claim_due(self._database, _BATCH_SIZE, _LEASE_S)
         messages = list[tuple[MailRecord, EmailMessage]]()
         for record in records:
             message = await self._compose(record)
             if isinstance(message, SendResult):
-                await self._finish(record, message)
+                self._results.append((record, message))
             else:
                 messages.append((record, message))
         results = await self._client.send([message for _, message in messages]) if messages else []
-        for (record, _), result in zip(messages, results, strict=True):
-            await self._finish(record, result)
+        self._results += zip((record for record, _ in messages), results, strict=True)
+        await self._store_results()
         return len(records) == _BATCH_SIZE
+
+    async def _store_results(self) -> None:
+        while self._results:
+            await self._finish(*self._results[0])
+            self._results.popleft()
 
     async def _compose(self, record: MailRecord) -> EmailMessage | SendResult:
         """Compose an email. Failures are returned as results, so that other emails can be sent."""
@@ -72,7 +81,7 @@ class MailSender:
         except EncryptionKeyError as error:  # this process may have an outdated key ring
             return SendResult(SendOutcome.RETRY, type(error).__name__)
         except (StorageUnavailableError, LockTimeoutError):
-            raise  # affects all emails; the next step tries again
+            return SendResult(SendOutcome.NOT_ATTEMPTED)
         except Exception as error:  # noqa: BLE001 - a defect must not block other emails
             _log.error("mail_not_written", mail=str(record.id), exc_info=error)
             return SendResult(SendOutcome.RETRY, type(error).__name__)
@@ -89,18 +98,21 @@ class MailSender:
         return msgspec.json.decode(content, type=Mail)
 
     async def _finish(self, record: MailRecord, result: SendResult) -> None:
-        """Schedule a retry, or delete the email if it has been sent or abandoned."""
+        """Release the email, schedule a retry, or delete it if it has been sent or abandoned."""
         delay_s = retry_delay_s(record.attempts)
+        if result.outcome is SendOutcome.NOT_ATTEMPTED:
+            await mail_store.release(self._database, record)
+            return
         if result.outcome is SendOutcome.RETRY and delay_s is not None:
+            await mail_store.schedule_retry(self._database, record.id, delay_s)
             MAILS.labels(record.kind, "later").inc()
             _log.warning("mail_put_off", mail=str(record.id), why=result.reason, in_s=delay_s)
-            await mail_store.schedule_retry(self._database, record.id, delay_s)
             return
+        await mail_store.delete(self._database, record.id)
         if result.outcome is SendOutcome.SENT:
             MAILS.labels(record.kind, "sent").inc()
         elif result.outcome is not SendOutcome.NO_RECIPIENT:
             _report_abandoned(record, result.reason)
-        await mail_store.delete(self._database, record.id)
 
 
 def _report_abandoned(record: MailRecord, reason: str) -> None:

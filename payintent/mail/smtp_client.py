@@ -21,6 +21,7 @@ class SendOutcome(Enum):
     REFUSED = auto()  # permanently rejected
     RETRY = auto()  # the server is unreachable or busy, or rejects our account
     NO_RECIPIENT = auto()  # nothing to send
+    NOT_ATTEMPTED = auto()  # the email could not be read from the database
 
 
 @dataclass(frozen=True, slots=True)

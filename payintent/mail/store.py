@@ -57,6 +57,15 @@ async def schedule_retry(database: Executor, mail_id: UUID, delay_s: int) -> Non
     )
 
 
+async def release(database: Executor, record: MailRecord) -> None:
+    """End the lease of an email that was not sent, unless it has been claimed again."""
+    await database.fetch(
+        "UPDATE mail SET attempts = attempts - 1, next_at = clock() WHERE id = $1 AND attempts = $2",
+        record.id,
+        record.attempts,
+    )
+
+
 async def delete(database: Executor, mail_id: UUID) -> None:
     await database.fetch("DELETE FROM mail WHERE id = $1", mail_id)
 

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from pydantic import SecretStr, ValidationError
 
 from payintent.core.addresses import is_mail_address
-from payintent.core.errors import RefusedError
+from payintent.core.errors import LockTimeoutError, RefusedError, StorageUnavailableError
 from payintent.mail.message import (
     Mail,
     MailKind,
@@ -23,7 +23,7 @@ from payintent.mail.message import (
     retry_delay_s,
     to_header_line,
 )
-from payintent.mail.send import MailSender
+from payintent.mail.send import ComposeMail, MailSender
 from payintent.mail.smtp_client import SendOutcome, SmtpClient
 from payintent.members.model import MemberRole
 from payintent.members.operations import InviteMember
@@ -387,12 +387,7 @@ async def test_an_email_that_cannot_be_composed_does_not_block_other_mail(
             raise error
         return Mail("buyer@example.com", "Receipt", str(payment_id))
 
-    service = world.service
-    client = SmtpClient(service.settings)
-    sender = MailSender(
-        service.database, service.encryption, client, _SENDER, {MailKind.RECEIPT: write}, {}
-    )
-    await sender.step()
+    await _open_receipt_sender(world, write).step()
     assert {mail.get_content().strip() for mail in server.mails} == {
         str(payments[0]),
         str(payments[2]),
@@ -401,6 +396,60 @@ async def test_an_email_that_cannot_be_composed_does_not_block_other_mail(
     assert [row["payment_id"] for row in queued] == ([payments[1]] if is_retried else [])
     # The query runs a moment after the delay began.
     assert [50 < row["waits"].total_seconds() <= 60 for row in queued] == [True] * is_retried
+
+
+async def test_mail_that_could_not_be_read_during_a_database_outage_is_due_again(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world)
+    payments = [await _pay(world) for _ in range(2)]
+
+    async def write(payment_id: UUID) -> Mail:
+        if payment_id == payments[1]:
+            raise StorageUnavailableError("the primary has failed over")
+        return Mail("buyer@example.com", "Receipt", str(payment_id))
+
+    await _open_receipt_sender(world, write).step()
+    [mail] = server.mails
+    assert mail.get_content().strip() == str(payments[0])
+    [queued] = await _list_queued(world)
+    assert (queued["payment_id"], queued["attempts"]) == (payments[1], 0)
+    await _send_mail(world)
+    assert await _list_queued(world) == []
+
+
+async def test_sent_mail_is_not_sent_again_if_its_row_was_locked(
+    world: World, server: SmtpServer
+) -> None:
+    await _mail_receipts(world)
+    payments = [await _pay(world) for _ in range(2)]
+    key_rotation = await world.open_connection()
+    transaction = key_rotation.transaction()
+
+    async def write(payment_id: UUID) -> Mail:
+        if payment_id == payments[1]:
+            await transaction.start()
+            await key_rotation.execute("SELECT FROM mail FOR NO KEY UPDATE")
+        return Mail("buyer@example.com", "Receipt", str(payment_id))
+
+    sender = _open_receipt_sender(world, write)
+    with pytest.raises(LockTimeoutError):
+        await sender.step()
+    await transaction.rollback()
+    await key_rotation.close()
+    await sender.step()
+    await world.move_clock(3_600)
+    await sender.step()
+    assert len(server.received) == len(payments)
+    assert await _list_queued(world) == []
+
+
+def _open_receipt_sender(world: World, write: ComposeMail) -> MailSender:
+    service = world.service
+    client = SmtpClient(service.settings)
+    return MailSender(
+        service.database, service.encryption, client, _SENDER, {MailKind.RECEIPT: write}, {}
+    )
 
 
 def test_line_breaks_in_names_and_subjects_do_not_add_headers() -> None:
