@@ -751,7 +751,7 @@ def test_a_payment_of_another_shop_of_the_merchant_has_no_session_id(
         {"currencyCode": "S$"},
         {"currencyCode": None},
         {"invoiceNo": None},
-        {"tranRef": "x" * 51},
+        {"tranRef": "x" * 250},
         {"respCode": "4005", "invoiceNo": ""},
         {"respCode": "4005", "invoiceNo": "a" * 51, "userDefined1": None},
         {"respCode": "4005", "tranRef": "a\u0000b"},
@@ -773,6 +773,7 @@ def test_a_signed_callback_with_invalid_content_is_refused(
         ({"currencyCode": "SGD"}, 159_000, "SGD", None),
         ({"currencyCode": "VND"}, 1_590, "VND", None),
         ({"amount": "1590.001"}, 159_000, "THB", "1590.001 THB"),
+        ({"tranRef": "x" * 249}, 159_000, "THB", None),
     ],
 )
 async def test_a_payment_in_another_currency_or_precision_is_reported_as_received(
@@ -785,7 +786,7 @@ async def test_a_payment_in_another_currency_or_precision_is_reported_as_receive
 ) -> None:
     response = payment_response(order.session_id, **changes)
     expected = Capture(
-        reference=f"{response['invoiceNo']}.2868821",
+        reference=f"{response['invoiceNo']}.{response['tranRef']}",
         amount_minor=minor,
         currency=currency,
         verbatim=verbatim,

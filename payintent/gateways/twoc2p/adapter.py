@@ -87,7 +87,8 @@ DETAIL_CHARS_MAX = 200
 COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
 _INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # may belong to another shop of the merchant
-_TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,50}")
+#: Up to 255 characters are published, but disputes store references of up to 300 with the invoice.
+_TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,249}")
 _PAGE_URL = re.compile(r"https?://[^\s/].{0,2036}")
 _INVALID_OFFSET = "utc_offset is missing or does not look like +08:00"
 _SERVER_ERROR = 500
