@@ -78,17 +78,18 @@ async def _add_refund(
     unrefunded_minor = capture.remaining_minor + capture.reserved_minor
     fits_capture = amount_minor <= unrefunded_minor and report.currency == capture.currency
     fits_remainder = fits_capture and amount_minor <= capture.remaining_minor
-    if amount_minor <= 0 or (has_failed and not fits_remainder):
+    is_countable = fits_remainder and amount_minor <= capture.undisputed_minor
+    if amount_minor <= 0 or (has_failed and not is_countable):
         return None
-    if not fits_remainder:
-        if fits_capture:
-            raise RefundInProgressError
-        await _open_case(
-            tx,
-            reported_capture,
-            report,
-            "not counted: it exceeds the capture's remaining amount",
+    if fits_capture and not fits_remainder:
+        raise RefundInProgressError
+    if not is_countable:
+        problem = (
+            "this money is disputed"
+            if fits_remainder
+            else "it exceeds the capture's remaining amount"
         )
+        await _open_case(tx, reported_capture, report, f"not counted: {problem}")
         return None
     amount = await _to_payment_amount(tx, reported_capture.payment, capture, amount_minor)
     if amount is None and has_failed:

@@ -24,6 +24,8 @@ from payintent.gateways.port import (
 from payintent.payments.model import Payment
 from payintent.refunds import list_store as refund_lists
 from payintent.refunds.resolve_case import ResolveCase
+from tests.disputes.test_record import hear as hear_dispute
+from tests.disputes.test_record import report as dispute
 from tests.refunds import refund_setup
 from tests.refunds.refund_setup import (
     Books,
@@ -286,4 +288,23 @@ async def test_closing_a_case_that_only_reports_a_fact_does_not_move_the_payment
         await world.perform(ResolveCase(case_id=case.id, resolution=resolution, note="by Ann"))
     [balance] = await statement_store.list_balances(world.database, world.merchant_id)
     assert balance.amount_minor == 95389
+    assert await is_ledger_consistent(world)
+
+
+async def test_a_dashboard_refund_of_disputed_money_is_not_counted_and_opens_a_case(
+    world: World,
+) -> None:
+    payment = await create_paid_payment(world)
+    await hear_dispute(world, dispute(payment, amount_minor=150000))
+    await send_callback(world, make_report(payment, 9000, reference="re_1"))
+    await send_callback(world, make_report(payment, 1, reference="re_2"))
+    await send_callback(
+        world, make_report(payment, 1, reference="re_3", state=GatewayRefundState.DECLINED)
+    )
+    assert await read_books(world, payment) == Books("PARTIALLY_REFUNDED", "90", "0", 9000, 0)
+    cases = [case for case in await list_cases(world) if case.kind == "OUTSIDE_REFUND"]
+    assert [case.note for case in cases] == [
+        "re_2: 0.01 THB done; not counted: this money is disputed",
+        "re_1: 90.00 THB done; counted",
+    ]
     assert await is_ledger_consistent(world)
