@@ -113,16 +113,16 @@ async def list_members(database: Executor, merchant_id: int, limit: int) -> list
 
 
 async def remove(tx: Tx, merchant_id: int, email: str) -> bool:
-    """Remove a member and all sign-in data; return False if the member does not exist."""
-    row = await tx.row(
-        """
-        DELETE FROM member
-        WHERE merchant_id = $1 AND lower(email) = lower($2)
-        RETURNING id
-        """,
-        merchant_id,
-        email,
-    )
+    """Remove a member and all sign-in data; return False if the member does not exist.
+
+    A sign-in locks the passkey or link before the member, so they are removed in this order.
+    """
+    member = await find_by_email(tx, merchant_id, email)
+    if member is None:
+        return False
+    await tx.fetch("DELETE FROM member_passkey WHERE member_id = $1", member.id)
+    await tx.fetch("DELETE FROM member_link WHERE member_id = $1", member.id)
+    row = await tx.row("DELETE FROM member WHERE id = $1 RETURNING id", member.id)
     return row is not None
 
 

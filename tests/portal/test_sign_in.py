@@ -6,8 +6,11 @@ from typing import Any
 
 import pytest
 
+from payintent.members import sessions_store as session_store
+from payintent.members import store as member_store
 from payintent.members.model import MemberRole
 from payintent.members.operations import RemoveMember
+from payintent.members.store import PasskeyUse
 from tests.portal.authenticator import PRESENT
 from tests.portal.member_browser import (
     ORIGIN,
@@ -95,6 +98,32 @@ async def test_a_removed_member_cannot_sign_in_by_link_or_passkey(person: Person
     await person.api.world.perform(operation)
     assert (await person.follow_link(link)).status == 403
     assert (await person.sign_in()).status == 403
+
+
+async def test_a_member_can_be_removed_while_signing_in(person: Person) -> None:
+    world = person.api.world
+    [passkey] = await world.rows("SELECT credential_id, clock() AS now FROM member_passkey")
+    use = PasskeyUse(
+        credential_id=passkey["credential_id"], sign_count=1_000, challenged_at=passkey["now"]
+    )
+    async with world.database.transaction() as tx:
+        member_id = await member_store.use_passkey(tx, use)
+        assert member_id is not None
+        operation = RemoveMember(merchant_id=world.merchant_id, email="developer@shop.test")
+        removal = asyncio.create_task(world.perform(operation))
+        while not await world.rows(_BLOCKED):
+            await asyncio.sleep(0.01)
+        await session_store.add(tx, tx.id_generator.new_id(), member_id, bytes(32))
+    await removal
+    assert await world.rows("SELECT FROM member") == []
+
+
+_BLOCKED = """
+    SELECT
+    FROM pg_locks l
+    JOIN pg_stat_activity a USING (pid)
+    WHERE NOT l.granted AND a.datname = current_database()
+"""
 
 
 #: Changes that make the browser's statement about a sign-in invalid.
