@@ -9,6 +9,7 @@ only the log's block must also find the log.
 
 import asyncio
 import contextlib
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Generic, Protocol, TypeVar
@@ -20,6 +21,7 @@ from payintent.evm.rpc import WRONG_RESPONSES
 from payintent.runtime.log import get_logger
 
 VOTES_NEEDED = 2  # endpoints that must agree, if the chain has several
+_BLOCKS_MAX = 200  # per endpoint and round; logs in further blocks stay unproven
 _ATTEMPTS_MAX = 4  # to prove a log, because an endpoint's servers may be out of sync
 _PAUSE_S = 0.06  # longer than the reader's first back-off of 50 ms after a failure
 _log = get_logger("votes")
@@ -200,7 +202,11 @@ async def _prove(
 async def _ask_for_blocks(
     reader: RpcChainReader, source: LogSource[Log, Fact], votes: _Votes[Log, Fact]
 ) -> None:
-    """Query every endpoint for the blocks of doubtful logs, in up to `_ATTEMPTS_MAX` rounds."""
+    """Query every endpoint for the blocks of doubtful logs, in up to `_ATTEMPTS_MAX` rounds.
+
+    Each block needs a request, so a faulty endpoint that reports logs in all blocks of a range must
+    not cause a request for every block.
+    """
     for attempt in range(_ATTEMPTS_MAX):
         await asyncio.sleep(_PAUSE_S * attempt if votes.list_doubtful() else 0)
         for name in reader.names:
@@ -210,7 +216,7 @@ async def _ask_for_blocks(
                 by_block.setdefault(block, []).append(log)
             if not by_block:
                 return
-            for block, logs in by_block.items():
+            for block, logs in itertools.islice(by_block.items(), _BLOCKS_MAX):
                 with contextlib.suppress(ChainUnavailableError):
                     reading = await source.read_block(name, block.number, logs)
                     votes.count_block(name, logs, reading.facts)
