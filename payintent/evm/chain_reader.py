@@ -341,12 +341,14 @@ class RpcChainReader:
             return None
 
     async def _fetch_heads_by_tag(self, endpoint: str) -> ChainHeads:
-        # Read the finalized block first, so that a block that appears in between does not make the
-        # response look wrong.
-        calls = [make_block_call("finalized"), make_block_call("latest")]
-        final, latest = await self._request(
-            endpoint, calls, self._read_heads, self._heads_timeout_s
-        )
+        # A block can appear between the two calls. If the node reports its latest block as finalized,
+        # this must still be noticed or, with instant finality, still be accepted.
+        tags = ["latest", "finalized"]
+        if self._config.instant_finality:
+            tags.reverse()
+        calls = [make_block_call(tag) for tag in tags]
+        read = partial(self._read_heads, tags)
+        final, latest = await self._request(endpoint, calls, read, self._heads_timeout_s)
         return ChainHeads(endpoint, latest, final)
 
     async def _fetch_heads_by_count(self, endpoint: str) -> ChainHeads:
@@ -361,9 +363,11 @@ class RpcChainReader:
             raise EndpointBehindError(f"{endpoint} lacks block {number}")
         return ChainHeads(endpoint, latest, final)
 
-    def _read_heads(self, responses: list[RpcResponse]) -> tuple[Block, Block]:
-        latest = _read_latest(responses[1:])
-        final = None if isinstance(responses[0], RpcErrorResponse) else read_block(responses[0])
+    def _read_heads(self, tags: Sequence[str], responses: list[RpcResponse]) -> tuple[Block, Block]:
+        response = dict(zip(tags, responses, strict=True))
+        latest = _read_latest([response["latest"]])
+        finalized = response["finalized"]
+        final = None if isinstance(finalized, RpcErrorResponse) else read_block(finalized)
         if final is None:
             raise RpcFaultError(RpcFault.NO_FINALITY)
         if final.number > latest.number:

@@ -1,5 +1,6 @@
 """Reading from a real node: heads, ranges, receipts, transactions and calls."""
 
+import itertools
 from collections.abc import AsyncIterator
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -169,6 +170,26 @@ async def test_a_final_block_above_the_latest_block_is_rejected() -> None:
 
     config = replace(CONFIG, instant_finality=True)
     async with scripted_reader(respond, config=config) as reader:
+        with pytest.raises(ChainUnavailableError, match="no endpoint"):
+            await reader.fetch_heads()
+
+
+@pytest.mark.parametrize("is_instant", [False, True])
+async def test_a_block_that_appears_during_the_request_does_not_change_the_check(
+    *, is_instant: bool
+) -> None:
+    """The node reports its latest block as finalized, and has a newer block at each call."""
+    numbers = itertools.count(5)
+
+    def respond(calls: list[dict[str, Any]]) -> list[Any]:
+        return [make_result(call, {**BLOCK, "number": hex(next(numbers))}) for call in calls]
+
+    config = replace(CONFIG, instant_finality=is_instant)
+    async with scripted_reader(respond, config=config) as reader:
+        if is_instant:
+            [heads] = await reader.fetch_heads()
+            assert (heads.final.number, heads.latest.number) == (5, 6)
+            return
         with pytest.raises(ChainUnavailableError, match="no endpoint"):
             await reader.fetch_heads()
 
