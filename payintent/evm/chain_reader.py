@@ -341,8 +341,8 @@ class RpcChainReader:
             return None
 
     async def _fetch_heads_by_tag(self, endpoint: str) -> ChainHeads:
-        # A block can appear between the two calls. If the node reports its latest block as finalized,
-        # this must still be noticed or, with instant finality, still be accepted.
+        # A block can appear between the two calls. A node that reports its latest block as final
+        # must still be rejected or, with instant finality, still be accepted.
         tags = ["latest", "finalized"]
         if self._config.instant_finality:
             tags.reverse()
