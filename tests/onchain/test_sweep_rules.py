@@ -27,7 +27,6 @@ YOUNG = UnsweptAddress(
     oldest_at=NOW - timedelta(hours=1),
     failures=0,
     failed_at=None,
-    minimum=Decimal(2),
     value_max=Decimal(0),
 )
 OLD = replace(YOUNG, oldest_at=NOW - timedelta(hours=24))
@@ -47,8 +46,6 @@ def sizes(addresses: list[UnsweptAddress], policy: SweepPolicy = POLICY) -> list
         ([YOUNG, OLD], [2]),
         ([replace(YOUNG, value_max=Decimal(20))], []),
         ([replace(YOUNG, value_max=Decimal(20))] * 2, [2]),
-        ([replace(OLD, amount=Decimal("1.99"))], []),
-        ([YOUNG, YOUNG, replace(YOUNG, amount=Decimal(1))], []),
         ([OLD, replace(OLD, token=bytes([1] * 20)), replace(OLD, account_id=2)], [1, 1, 1]),
         ([OLD] * 201, [BATCH_MAX]),
         ([FAILED], []),

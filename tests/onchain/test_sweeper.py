@@ -5,6 +5,7 @@ import itertools
 from collections.abc import AsyncIterator, Awaitable, Coroutine, Generator
 from contextlib import suppress
 from dataclasses import dataclass
+from decimal import Decimal
 from typing import Any
 
 import pytest
@@ -16,6 +17,7 @@ from payintent.chains.signer_checks import check_sweep_setup
 from payintent.evm.chain_reader import RpcChainReader
 from payintent.evm.signer import open_signers
 from payintent.onchain.operations import SetChain
+from payintent.onchain.sweeps import batches_store
 from payintent.onchain.sweeps.sweeper import PENDING_AGE, WAITING, Sweeper
 from payintent.payments.model import Session
 from tests.support.chain_refunds import Mood, Signer, signing
@@ -186,16 +188,26 @@ async def test_an_old_deposit_is_swept_alone(sweeping: SweepWorld) -> None:
     assert await sweeping.sweeps() == [True]
 
 
-async def test_dust_is_not_swept(sweeping: SweepWorld) -> None:
+async def test_dust_is_not_swept_and_does_not_use_up_the_limit(
+    sweeping: SweepWorld, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches_store, "_ADDRESSES_MAX", 1)
     slug = sweeping.deposits.ground.slug
+    await sweeping.pay()
     await sweeping.deposits.ground.world.perform(
         SetToken(chain=slug, symbol="USDT", sweep_minimum="25.51")
     )
-    await sweeping.pay()
-    await sweeping.pay()
     await sweeping.deposits.ground.world.perform(SweepNow(chain=slug))
     await sweeping.step()
     assert sweeping.signer.sent == []
+    payment, session = await sweeping.deposits.bill(amount=Decimal(26), amount_text="26.00")
+    await sweeping.deposits.transfer(session, session.quote.total_minor)
+    await sweeping.deposits.ground.final()
+    assert await sweeping.deposits.ground.status(payment) == "PAID"
+    await sweeping.deposits.ground.world.perform(SweepNow(chain=slug))
+    await sweeping.step()
+    await sweeping.deposits.ground.final()
+    assert await sweeping.sweeps() == [True]
 
 
 async def test_deposits_are_swept_on_request_or_by_value(sweeping: SweepWorld) -> None:

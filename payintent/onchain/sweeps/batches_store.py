@@ -48,7 +48,10 @@ _HAS_FAILED = """
 
 
 async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]:
-    """List addresses that have captured deposits and are not claimed by a batch."""
+    """List addresses that have captured deposits and are not claimed by a batch.
+
+    Dust is not listed, because it stays at its addresses and would use up the limit.
+    """
     rows = await database.fetch(
         f"""
         SELECT c.account_id, c.address AS factory, r.session_id, a.uuid, r.token,
@@ -56,7 +59,7 @@ async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]
             min(r.final_at) AS oldest_at,
             (SELECT count(*) FROM deposit_sweep w WHERE {_FAILURE}) AS failures,
             (SELECT max(w.final_at) FROM deposit_sweep w WHERE {_FAILURE}) AS failed_at,
-            coalesce(t.sweep_minimum, 0) AS minimum, coalesce(t.sweep_value, 0) AS value_max
+            coalesce(t.sweep_value, 0) AS value_max
         FROM chain_receipt r
         CROSS JOIN LATERAL (
             SELECT account_id, uuid
@@ -76,6 +79,7 @@ async def list_unclaimed(database: Executor, chain: str) -> list[UnsweptAddress]
                     AND b.ended_at > greatest(clock() - interval '1 hour', h.sweep_now_at))
         GROUP BY c.account_id, c.address, r.session_id, a.uuid, r.token, t.decimals,
             t.sweep_minimum, t.sweep_value, h.sweep_now_at
+        HAVING sum(r.amount) >= coalesce(t.sweep_minimum * 10::numeric ^ t.decimals, 0)
         ORDER BY oldest_at
         LIMIT $2
         """,

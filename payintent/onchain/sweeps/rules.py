@@ -26,7 +26,6 @@ class UnsweptAddress:
     oldest_at: datetime
     failures: int  # our failed sweeps since the oldest deposit or the last requested sweep
     failed_at: datetime | None
-    minimum: Decimal  # in tokens; less is dust
     value_max: Decimal  # in tokens; a sweep is due at this total; 0 disables this condition
 
 
@@ -62,7 +61,7 @@ def choose_batches(
     """Return the batches that are due, at most one per factory and token."""
     groups: dict[tuple[int, bytes], list[UnsweptAddress]] = {}
     for address in addresses:
-        if address.amount >= address.minimum and _may_try(address, now):
+        if _may_try(address, now):
             groups.setdefault((address.account_id, address.token), []).append(address)
     ordered = [sorted(group, key=lambda item: item.oldest_at) for group in groups.values()]
     return [SweepBatch(group[:BATCH_MAX]) for group in ordered if _is_due(group, policy, now)]
