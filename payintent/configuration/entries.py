@@ -9,8 +9,8 @@ from msgspec import UNSET, UnsetType
 
 from payintent.chains.operations import SetToken, parse_checksum_address
 from payintent.evm.abi import to_checksum_address
-from payintent.fraud.model import FraudRuleKind
-from payintent.fraud.operations import AddFraudRule
+from payintent.fraud.model import FraudRuleKind, RiskLevel
+from payintent.fraud.operations import SCORE_MAX, AddFraudRule
 from payintent.mail.message import to_comparable
 from payintent.merchants.access_operations import SetRateLimit
 from payintent.merchants.methods_operations import AddPaymentMethod
@@ -69,8 +69,9 @@ def _build_entry_type(
 ) -> type[ConfigEntry]:
     """Build an entry type from the fields of an operation, starting with `first_fields`.
 
-    Optional fields of the operation may be omitted. `overrides` replaces the type of a field, and
-    the default of an optional field.
+    Optional fields of the operation may be omitted, even if the operation has a default for them,
+    because an omitted field must not change an installed entry. `overrides` replaces the type of a
+    field, and the default of an optional field.
     """
     fields: dict[str, tuple[Any, ...]] = dict.fromkeys(first_fields, ())
     fields |= {field.name: _define_field(field) for field in list_fields(operation)} | overrides
@@ -88,17 +89,18 @@ def _build_entry_type(
 
 
 def _define_field(field: OperationField) -> tuple[Any, ...]:
-    if field.is_required:
-        return (field.type,)
-    return (field.type | UnsetType, UNSET) if field.default is None else (field.type, field.default)
+    return (field.type,) if field.is_required else (field.type | UnsetType, UNSET)
 
 
 _OPTIONAL_NUMBER = (Number | UnsetType, UNSET)
+#: All fields identify a rule, so omitted fields have their defaults.
 _RULE_OVERRIDES: dict[str, Any] = {
     "value": (str | None, None),
     "count_max": (int | None, None),
     "window_s": (int | None, None),
     "code": (str,),
+    "level": (RiskLevel, RiskLevel.HIGH),
+    "score": (int, SCORE_MAX),
 }
 ChainEntry = _build_entry_type(
     SetChain,
@@ -124,7 +126,8 @@ MethodEntry = _build_entry_type(
     AddPaymentMethod,
     *("merchant_id", "account_id", "kind", "label", "token"),
     token=(str | None, None),
-    countries=(list[str] | None, None),
+    # None means all countries.
+    countries=(Annotated[list[str], msgspec.Meta(min_length=1)] | None | UnsetType, UNSET),
     fee_rate=(Number,),
 )
 

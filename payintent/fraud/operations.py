@@ -30,7 +30,7 @@ _EMAIL = re.compile(r"[^\s@]*@[^\s@]+")
 _VALUE_MAX = 255
 _COUNT_MAX = 1_000_000
 _WINDOW_MAX_S = 30 * 24 * 3600
-_SCORE_MAX = 100
+SCORE_MAX = 100
 _DEFAULT_CODES = {
     FraudRuleKind.COUNTRY: "COUNTRY_BLOCKED",
     FraudRuleKind.PAYER: "PAYER_BLOCKED",
@@ -73,9 +73,9 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
         option(
             "The risk score. The matching rule with the highest score wins.",
             min=0,
-            max=_SCORE_MAX,
+            max=SCORE_MAX,
         ),
-    ] = _SCORE_MAX
+    ] = SCORE_MAX
 
     async def check(self, context: OperationContext) -> None:
         await check_merchant(context.database, self.merchant_id)
@@ -84,8 +84,8 @@ class AddFraudRule(ChangeOperation[FraudRule], frozen=True, kw_only=True):
                 "code must be 1 to 64 capital letters, digits or underscores, starting with a"
                 " letter"
             )
-        if not 0 <= self.score <= _SCORE_MAX:
-            raise BadRequestError(f"score must be from 0 to {_SCORE_MAX}")
+        if not 0 <= self.score <= SCORE_MAX:
+            raise BadRequestError(f"score must be from 0 to {SCORE_MAX}")
         if self.kind in VELOCITY_KINDS:
             self._check_velocity()
         else:

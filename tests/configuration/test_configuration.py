@@ -1,6 +1,7 @@
 """Configuration files are exported, compared and applied, with approvals and after a crash."""
 
 import asyncio
+import re
 from collections.abc import AsyncIterator
 from dataclasses import dataclass
 from decimal import Decimal
@@ -30,6 +31,7 @@ from payintent.merchants.methods_operations import (
     DisablePaymentMethod,
     ListPaymentMethods,
 )
+from payintent.merchants.model import FeeMode
 from payintent.merchants.operations import SetDepositTolerance, SetRefundThreshold
 from payintent.merchants.payable import RestrictionType
 from payintent.merchants.restrictions import AddRestriction, LiftRestriction
@@ -326,6 +328,31 @@ merchant_rate_limits:
     await here.apply(text)
     assert await here.plan(text) == []
     assert "per_s: 6\n  burst: 99\n" in await here.export(merchants=True)
+
+
+async def test_a_method_keeps_its_countries_and_its_fee_mode_if_they_are_missing(
+    world: World, here: Installation
+) -> None:
+    await world.perform(
+        AddPaymentMethod(
+            merchant_id=world.merchant_id,
+            account_id=world.account_id,
+            kind="card",
+            label="Restricted",
+            currencies=["THB"],
+            countries=["TH"],
+            fee_mode=FeeMode.EXCLUSIVE,
+            position=3,
+        )
+    )
+    text = await here.export(merchants=True)
+    rest = re.sub(r"  (countries:\n  - TH|fee_mode: EXCLUSIVE|position: 3)\n", "", text)
+    assert len(text.splitlines()) - len(rest.splitlines()) == 4
+    assert [str(step) for step in await here.plan(rest)] == []
+    everywhere = text.replace("  countries:\n  - TH\n", "  countries: null\n")
+    assert [step.changes for step in await here.plan(everywhere)] == ['countries ["TH"] → null']
+    nowhere = text.replace("  countries:\n  - TH\n", "  countries: []\n")
+    assert "countries: expected" in await here.refusal(nowhere)
 
 
 async def test_each_change_is_in_the_audit_log_with_its_reason(
