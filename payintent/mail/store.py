@@ -60,7 +60,10 @@ async def schedule_retry(database: Executor, mail_id: UUID, delay_s: int) -> Non
 async def release(database: Executor, record: MailRecord) -> None:
     """End the lease of an email that was not sent, unless it has been claimed again."""
     await database.fetch(
-        "UPDATE mail SET attempts = attempts - 1, next_at = clock() WHERE id = $1 AND attempts = $2",
+        """
+        UPDATE mail SET attempts = attempts - 1, next_at = clock()
+        WHERE id = $1 AND attempts = $2
+        """,
         record.id,
         record.attempts,
     )
