@@ -21,6 +21,7 @@ from payintent.operators.operation import ChangeOperation
 from payintent.runtime.settings import RetentionRule
 
 Number = Annotated[str, msgspec.Meta(pattern=r"^[0-9]{1,18}(\.[0-9]{1,18})?$")]
+Countries = Annotated[list[str], msgspec.Meta(min_length=1)]  # None means all countries
 _NUMBERS = (
     *("rate", "fee_rate", "above", "refund_approval_above", "auto_refund_from"),
     *(
@@ -126,8 +127,7 @@ MethodEntry = _build_entry_type(
     AddPaymentMethod,
     *("merchant_id", "account_id", "kind", "label", "token"),
     token=(str | None, None),
-    # None means all countries.
-    countries=(Annotated[list[str], msgspec.Meta(min_length=1)] | None | UnsetType, UNSET),
+    countries=(Countries | None | UnsetType, UNSET),
     fee_rate=(Number,),
 )
 
