@@ -46,6 +46,11 @@ def check_credentials(credentials: Mapping[str, str]) -> None:
         raise BadRequestError(f"credentials must have 1 to {_CREDENTIALS_MAX} entries")
     if any(not 1 <= len(value) <= _CREDENTIAL_CHARS_MAX for value in credentials.values()):
         raise BadRequestError("a credential is empty or too long")
+    for name, value in credentials.items():
+        if value != value.strip() and len(value.splitlines()) == 1:  # PEM may end with a line break
+            raise BadRequestError(
+                f"credentials: {quote_input(name)} starts or ends with a space or a line break"
+            )
 
 
 def check_credential_names(

@@ -109,6 +109,11 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("account.add", {"credentials": dict.fromkeys(map(str, range(21)), "x")}, _BAD, "1 to 20"),
     ("account.add", {"credentials": {"key": ""}}, _BAD, "a credential is empty or too long"),
     ("account.add", {"credentials": {"key": "x" * 20_001}}, _BAD, "empty or too long"),
+    *(
+        (f"account.{verb}", {"credentials": {"signing_secret": key}}, _BAD, "starts or ends with a space")
+        for verb in ("add", "change")
+        for key in ("secret ", "\tsecret", "secret\r\n", " ")
+    ),
     ("account.add", {"base_url": "https://evil.example"}, _BAD, "is not an origin of fake; add"),
     ("account.add", {"base_url": "https://gateway.example.com:8443"}, _BAD, "is not an origin"),
     ("account.add", {"base_url": "https://gateway.example.com.evil.example"}, _BAD, "is not an"),
