@@ -155,13 +155,21 @@ async def test_a_retry_in_the_frame_replaces_the_shops_page(shop: Shop) -> None:
     await shop.page.wait_for_url(f"{cancel_url}&payment_id=pay_*&status=FAILED")
 
 
+@pytest.mark.parametrize("duration_s", [0, 40])
 async def test_the_shop_receives_the_next_action_even_if_an_update_arrives_first(
-    shop: Shop,
+    shop: Shop, duration_s: int
 ) -> None:
     checkout = shop.checkout
 
     async def respond_slowly(route: Route) -> None:
         answer = await route.fetch()
+        await shop.page.frames[1].evaluate(
+            """(ms) => {
+              const now = performance.now();
+              performance.now = () => now + ms;
+            }""",
+            duration_s * 1_000,
+        )
         for _ in range(3):  # enough time for the page to receive and process updates
             await shop.page.wait_for_event(
                 "response", lambda response: checkout._is_view(response.url)

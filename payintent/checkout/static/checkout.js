@@ -9,7 +9,7 @@ const RETURN_FIRST_MS = 3_000; // time to read the result, and to choose to stay
 const RETURN_AFTER_MS = 15_000; // until then, the shop may not have been notified of the payment
 const RETURN_POLL_MS = 1_000;
 const COPIED_MS = 2_000;
-const LEAVING_MS = 30_000; // includes the service's requests to two providers
+export const LEAVING_MS = 45_000; // includes the service's requests to two providers
 const MINUTE_MS = 60_000;
 const ANNOUNCED_MINUTES = 5; // the last minute is also announced
 

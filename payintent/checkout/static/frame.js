@@ -2,12 +2,11 @@
 // are selected through the API, so that the shop's page can perform actions that require the top page.
 // @ts-check
 
-import { addTexts, call, fetchPage, parse, report, showPage, t, warn } from "./checkout.js";
+import { LEAVING_MS, addTexts, call, fetchPage, parse, report, showPage, t, warn } from "./checkout.js";
 import { findPayment, notify, pageUrl, shop, startLeaving, stopLeaving } from "./checkout.js";
 
 addTexts({/* texts */});
 
-const SELECT_MS = 45_000; // the service calls the provider before it responds
 /** Messages for errors, as in `page_fields.py`. @type {Record<string, string>} */
 const PROBLEMS = {
   PAYMENT_METHOD_NOT_FOUND: "problem_choose",
@@ -77,7 +76,7 @@ async function selectMethod(form) {
 
 /** @param {object} body */
 async function postSelection(body) {
-  const response = await call(`${findPayment()?.dataset.url}/quotes`, body, SELECT_MS);
+  const response = await call(`${findPayment()?.dataset.url}/quotes`, body, LEAVING_MS);
   const data = response && parse(response.text);
   if (!data) return { code: "NETWORK_OFFLINE", message: "the service cannot be reached" };
   const { status, headers } = response;
