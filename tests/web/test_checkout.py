@@ -448,6 +448,20 @@ async def test_the_link_can_be_copied_for_another_device(checkout: HostedCheckou
     )
 
 
+async def test_a_link_is_selected_if_the_browser_refuses_to_copy_it(
+    checkout: HostedCheckout,
+) -> None:
+    payment = await checkout.create_and_open()
+    await checkout.page.evaluate("void (navigator.clipboard.writeText = () => Promise.reject())")
+    await checkout.page.get_by_text("Continue on your phone").click()
+    await checkout.page.get_by_role("button", name="Copy link").click()
+    await expect(checkout.page.locator("pay-copy code")).to_be_visible()
+    assert await checkout.page.evaluate("getSelection().toString()") == checkout.address(payment)
+    assert await checkout.page.evaluate(
+        "document.documentElement.scrollWidth <= document.documentElement.clientWidth"
+    )
+
+
 async def test_the_displayed_total_equals_the_amount_sent_to_the_gateway(
     checkout: HostedCheckout,
 ) -> None:

@@ -343,7 +343,7 @@ class PayCountdown extends HTMLElement {
   }
 }
 
-/** Copies a text, and shows a confirmation. */
+/** Copies a text and shows a confirmation. If the browser refuses, shows the text selected, so that the buyer can copy it. */
 class PayCopy extends HTMLElement {
   connectedCallback() {
     const button = this.querySelector("button");
@@ -352,10 +352,13 @@ class PayCopy extends HTMLElement {
     const label = button.textContent;
     button.setAttribute("aria-live", "polite");
     button.addEventListener("click", async () => {
+      const text = this.dataset.text ?? "";
       try {
-        await navigator.clipboard.writeText(this.dataset.text ?? "");
+        await navigator.clipboard.writeText(text);
       } catch {
-        return; // the browser does not allow it; the buyer can select and copy the text
+        const code = Object.assign(document.createElement("code"), { textContent: text });
+        this.replaceChildren(code);
+        return void getSelection()?.selectAllChildren(code);
       }
       button.textContent = t("copied");
       setTimeout(() => {

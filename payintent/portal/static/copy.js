@@ -13,7 +13,7 @@ function addCopyButton(code) {
     try {
       await navigator.clipboard.writeText(code.textContent ?? "");
     } catch {
-      return; // the browser does not allow it; users can select the text
+      return void getSelection()?.selectAllChildren(code); // the browser refused; users can copy the selection
     }
     button.textContent = "Copied";
     setTimeout(() => (button.textContent = "Copy"), COPIED_MS);
