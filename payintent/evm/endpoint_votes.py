@@ -95,7 +95,7 @@ async def read_at_endpoints(
             reading = await source.read_range(name)
         except ChainUnavailableError:
             continue
-        agreeing = [item for item in readings if _agree(item, reading)]
+        agreeing = [item for item in readings if await _agree(reader, item, reading)]
         readings.append(reading)
         if needed > 1 and len(agreeing) + 1 >= needed:
             return _merge([reading, *agreeing])
@@ -117,12 +117,29 @@ async def _is_confirmed(source: LogSource[Log, Fact], reading: Reading[Log, Fact
         return False
 
 
-def _agree(first: Reading[Log, Fact], second: Reading[Log, Fact]) -> bool:
-    """Return whether two endpoints report the same logs in the blocks that both have."""
+async def _agree(
+    reader: RpcChainReader, first: Reading[Log, Fact], second: Reading[Log, Fact]
+) -> bool:
+    """Return whether two endpoints report the same logs, and the same last block that both have."""
     last = min(first.end.number, second.end.number)
-    if first.end.number == second.end.number and first.end != second.end:
+    if _facts_up_to(first, last) != _facts_up_to(second, last):
         return False
-    return _facts_up_to(first, last) == _facts_up_to(second, last)
+    return await _have_same_end(reader, [first, second])
+
+
+async def _have_same_end(reader: RpcChainReader, readings: Sequence[Reading[Log, Fact]]) -> bool:
+    """Return whether all endpoints report the last block of the shortest reading.
+
+    The caller relies on the time of this block.
+    """
+    end = min((item.end for item in readings), key=lambda block: block.number)
+    for item in readings:
+        block: Block | None = item.end
+        if item.end.number > end.number:
+            block = await reader.fetch_block(item.endpoint, end.number)
+        if block != end:
+            return False
+    return True
 
 
 def _facts_up_to(reading: Reading[Log, Fact], last: int) -> dict[Log, Fact]:
@@ -178,7 +195,7 @@ async def _prove(
     readings: Sequence[Reading[Log, Fact]],
 ) -> Agreement[Log, Fact]:
     last = merged.end.number
-    if any(item.end != merged.end for item in readings if item.end.number == last):
+    if not await _have_same_end(reader, readings):
         raise ChainUnavailableError(f"endpoints disagree about block {last}")
     votes: _Votes[Log, Fact] = _Votes(min(VOTES_NEEDED, len(reader.names)))
     supplier: dict[Log, str] = {}
