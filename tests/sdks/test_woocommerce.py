@@ -7,6 +7,7 @@ import json
 import os
 import re
 import signal
+import subprocess
 from collections.abc import AsyncGenerator, AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, replace
@@ -32,6 +33,7 @@ from tests.support.world import Api
 
 pytestmark = pytest.mark.full
 
+_LOCK_NAME_CHARS_MAX = 64  # in MySQL; MariaDB allows more
 _WORKERS = "4"  # each worker of PHP's server handles one request at a time
 
 
@@ -202,10 +204,11 @@ async def test_a_return_page_does_not_complete_an_order_that_a_webhook_is_comple
         payment = await read(http, side, order)
         await call_api(http, side, "POST", f"/test/payments/{payment['id']}/pay")
         orders = tmp_path / "orders"
-        with (orders / "payintent_1.lock").open("w") as lock:
+        [path] = orders.glob("payintent_*_1.lock")
+        with path.open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_EX)  # the webhook has the order's lock
             returning = asyncio.create_task(page(http, payment))
-            waits = orders / "payintent_1.waits"
+            waits = path.with_suffix(".waits")
             await wait_until(waits.exists, "the page has read the unpaid order")
             stored = json.loads((orders / "1.json").read_text())
             stored |= {"status": "paid", "transaction_id": payment["id"]}
@@ -214,6 +217,35 @@ async def test_a_return_page_does_not_complete_an_order_that_a_webhook_is_comple
         assert await returning == "", "WooCommerce itself confirms a paid order"
         async with http.get(f"{shop}/graded/1") as answer:
             assert await answer.json() == {"status": "paid", "handed_out": 1}
+
+
+async def test_shops_on_one_database_server_do_not_share_locks(
+    side: ShopSide, tmp_path: Path, http: aiohttp.ClientSession
+) -> None:
+    locks: set[str] = set()
+    for database in ("shop_a", "shop_b"):
+        folder = tmp_path / database
+        folder.mkdir()
+        async with running_plugin(folder, side, STUB_DATABASE=database) as shop:
+            await click(http, shop, str(uuid4()))
+        [path] = (folder / "orders").glob("payintent_*.lock")
+        assert len(path.stem) <= _LOCK_NAME_CHARS_MAX
+        locks.add(path.name)
+    assert len(locks) == 2
+
+
+def test_deleting_the_plugin_deletes_its_settings() -> None:
+    script = """
+        function delete_option(string $name): void { echo $name; }
+        if ($argc > 2) { define('WP_UNINSTALL_PLUGIN', 'payintent/payintent.php'); }
+        require $argv[1];
+    """
+    command = [tool("php"), "-r", script, str(WOOCOMMERCE / "payintent" / "uninstall.php")]
+    outputs = [
+        subprocess.run([*command, *argument], capture_output=True, check=True).stdout
+        for argument in ([], ["delete"])
+    ]
+    assert outputs == [b"", b"woocommerce_payintent_settings"]
 
 
 async def page(http: aiohttp.ClientSession, payment: dict[str, Any]) -> str:

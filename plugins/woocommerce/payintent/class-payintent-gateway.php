@@ -174,7 +174,8 @@ class Payintent_Gateway extends WC_Payment_Gateway
     private function with_lock(int $order_id, callable $callback): mixed
     {
         global $wpdb;
-        $lock = "payintent_{$order_id}";
+        // The shops on a database server share its lock names, which have at most 64 characters.
+        $lock = 'payintent_' . md5(DB_NAME . ".{$wpdb->prefix}") . "_{$order_id}";
         if ($wpdb->get_var($wpdb->prepare('SELECT GET_LOCK(%s, %d)', $lock, self::LOCK_WAIT_S)) !== '1') {
             return null;
         }

@@ -9,6 +9,7 @@
 declare(strict_types=1);
 
 const ABSPATH = __DIR__;
+define('DB_NAME', getenv('STUB_DATABASE') ?: 'wordpress');
 define('AMOUNT', getenv('STUB_AMOUNT') ?: '20.00'); // as WooCommerce stores it, with the shop's decimals
 define('CURRENCY', getenv('STUB_CURRENCY') ?: 'THB');
 require __DIR__ . '/orders.php';
@@ -184,6 +185,7 @@ abstract class WC_Payment_Gateway
 /** MariaDB's named locks. */
 class Locks
 {
+    public string $prefix = 'wp_';
     private array $handles = [];
 
     public function prepare(string $query, mixed ...$values): array
@@ -194,10 +196,11 @@ class Locks
     public function get_var(array $query): string
     {
         [$text, $name] = $query;
+        $path = folder() . "/$name";
         if (str_starts_with($text, 'SELECT GET_LOCK')) {
-            $this->handles[$name] = fopen(folder() . "/$name.lock", 'c');
+            $this->handles[$name] = fopen("$path.lock", 'c');
             if (!flock($this->handles[$name], LOCK_EX | LOCK_NB)) {
-                touch(folder() . "/$name.waits"); // the tests wait for it
+                touch("$path.waits"); // the tests wait for it
                 flock($this->handles[$name], LOCK_EX);
             }
             return '1';
