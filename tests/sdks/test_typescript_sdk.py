@@ -14,7 +14,7 @@ from tests.clients.expected_results import check_what_was_done
 from tests.sdks.contract import list_object_schemas, list_operations, resolve
 from tests.sdks.python_sdk import HERE
 from tests.sdks.scripted_server import check_retries
-from tests.sdks.signed_webhooks import webhook, webhook_cases
+from tests.sdks.signed_webhooks import SECRET, webhook, webhook_cases
 from tests.sdks.typescript_sdk import TSC, compile_programs, install_sdk, run, run_program
 from tests.support.world import Api
 from tools.openapi.check import command
@@ -63,6 +63,29 @@ def test_the_declarations_are_valid_with_the_libraries_of_es2020() -> None:
     options = ("--noEmit", "--strict", "--target", "es2020", "--lib", "es2020,dom")
     resolution = ("--module", "esnext", "--moduleResolution", "bundler")
     run(*command(TSC, *options, *resolution, "old.ts"), folder=install_sdk())
+
+
+def test_the_declarations_are_found_by_compilers_that_do_not_read_exports() -> None:
+    source = (
+        'export * from "payintent-sdk";\nexport { WebhookReceiver } from "payintent-sdk/testing";'
+    )
+    (install_sdk() / "node10.ts").write_text(source)
+    options = ("--noEmit", "--strict", "--target", "es2022", "--module", "commonjs")
+    resolution = ("--moduleResolution", "node10")
+    run(*command(TSC, *options, *resolution, "node10.ts"), folder=install_sdk())
+
+
+def test_a_request_without_a_body_and_headers_is_an_invalid_webhook() -> None:
+    program = """
+        import { webhooks } from "payintent-sdk";
+        const names = ["webhook-id", "webhook-timestamp", "webhook-signature"];
+        for (const headers of [{}, Object.fromEntries(names.map((name) => [name, "1"]))]) {
+          const verified = webhooks.verify(undefined, headers, process.argv[2]);
+          await verified.catch((error) => console.log(error.name));
+        }
+    """
+    (install_sdk() / "empty.mjs").write_text(program)
+    assert run_program("empty.mjs", SECRET).split() == ["WebhookHeaderError", "TypeError"]
 
 
 def test_every_object_and_every_query_of_the_contract_is_compared() -> None:

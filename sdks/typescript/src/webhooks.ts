@@ -39,10 +39,11 @@ export async function verify(
   { toleranceS = TOLERANCE_S, nowS = Date.now() / 1_000 }: VerifyOptions = {},
 ): Promise<VerifiedEvent> {
   const keys = (typeof secrets === "string" ? [secrets] : secrets).map(readWebhookSecret);
-  const content = toBytes(body);
   const id = readHeader(headers, "webhook-id");
   const timestamp = readHeader(headers, "webhook-timestamp");
   const signatures = readHeader(headers, "webhook-signature");
+  // The headers come first, because Express does not set the body of an empty request from a stranger.
+  const content = toBytes(body);
   if (!/^[0-9]{1,12}$/.test(timestamp)) {
     throw new WebhookHeaderError("webhook-timestamp is not a number of seconds");
   }
