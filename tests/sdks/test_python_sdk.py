@@ -133,6 +133,16 @@ async def test_the_asynchronous_client_times_out_on_a_slowly_dripping_response()
     assert (output, len(server.keys)) == ("1\n", 2)
 
 
+def test_the_delay_is_limited_after_any_number_of_attempts(tmp_path: Path) -> None:
+    program = tmp_path / "wait.py"
+    program.write_text(
+        "from payintent_sdk import RetryPolicy\n"
+        "policy = RetryPolicy(tries=10**6, wait_max_s=8.0, chance=lambda: 1.0)\n"
+        "print(*(policy.wait_s(tried, 0, None) for tried in (1, 2, 6, 7, 2_000)))\n"
+    )
+    assert run_program(str(program)).split() == ["0.25", "0.5", "8.0", "8.0", "8.0"]
+
+
 def test_only_webhooks_signed_by_the_official_library_are_accepted() -> None:
     cases = webhook_cases()
     text = json.dumps([case for case, _ in cases])

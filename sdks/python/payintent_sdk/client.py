@@ -332,8 +332,8 @@ class Client:
     """A blocking client.
 
     Use it in a `with` statement, or call `close`. It can be shared between threads and used on both
-    sides of a fork. `timeout_s` limits each attempt, from connecting to receiving the whole
-    response.
+    sides of a fork. `timeout_s` limits connecting, each wait for data, and each attempt as a whole.
+    The last limit is checked whenever a part of the response's body arrives.
     """
 
     def __init__(

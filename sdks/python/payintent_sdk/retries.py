@@ -18,6 +18,7 @@ _BUSY = 409  # with Retry-After: a request with this key, or for this payment, i
 _AWAY = frozenset({502, 503})
 _ERRORS_FROM = 300
 _WORD_MAX = 200
+_DOUBLINGS_MAX = 64  # 2**1024 is too large for a float
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,7 +35,8 @@ class RetryPolicy:
         """Return the delay before the next attempt, or None if there is no next attempt."""
         if tried >= self.tries:
             return None
-        backoff = min(self.wait_max_s, self.first_wait_s * 2 ** (tried - 1))
+        doublings = min(tried - 1, _DOUBLINGS_MAX)
+        backoff = min(self.wait_max_s, self.first_wait_s * 2**doublings)
         wait = max(backoff * (0.5 + self.chance() / 2), retry_after_s or 0.0)
         return wait if passed_s + wait <= self.total_s else None
 
