@@ -110,7 +110,7 @@ REFUSED: list[tuple[str, dict[str, Any], ErrorCode, str]] = [
     ("account.add", {"credentials": {"key": ""}}, _BAD, "a credential is empty or too long"),
     ("account.add", {"credentials": {"key": "x" * 20_001}}, _BAD, "empty or too long"),
     *(
-        (f"account.{verb}", {"credentials": {"signing_secret": key}}, _BAD, "starts or ends with a space")
+        (f"account.{verb}", {"credentials": {"api_key": key}}, _BAD, "starts or ends with")
         for verb in ("add", "change")
         for key in ("secret ", "\tsecret", "secret\r\n", " ")
     ),
