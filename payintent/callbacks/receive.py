@@ -1,7 +1,7 @@
 """Verify gateway callbacks, and store and apply each callback once in a single transaction."""
 
 from collections.abc import Hashable, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from typing import Any
 from uuid import UUID
 
@@ -22,6 +22,7 @@ from payintent.gateway_accounts.accounts import GatewayConnection
 from payintent.gateways.port import (
     CallbackRequest,
     CallbackResponse,
+    DisputeReport,
     GatewayAccount,
     InvalidCallbackError,
     SessionReport,
@@ -181,7 +182,8 @@ class CallbackReceiver:
                 return result
             payment_id = None
             if callback.dispute is not None:
-                payment_id = await record_dispute(tx, account_id, callback.dispute)
+                dispute = await _complete_dispute(tx, callback.dispute, callback, result)
+                payment_id = await record_dispute(tx, account_id, dispute)
             if callback.outside_refund is not None:
                 payment_id = await record_outside_refund(tx, account_id, callback.outside_refund)
             if callback.fraud_warning is not None:
@@ -198,6 +200,18 @@ class CallbackReceiver:
             if is_new and is_own and refund_id and report:
                 await settle_refund(tx, refund_id, report)
         return CallbackResult(is_new, payment_id)
+
+
+async def _complete_dispute(
+    tx: Tx, dispute: DisputeReport, callback: VerifiedCallback, result: CallbackResult
+) -> DisputeReport:
+    """Complete the reference of the disputed capture if the callback also reports its session."""
+    if callback.session_id is None or result.payment_id is None:
+        return dispute
+    capture = await capture_store.get_stored_reference(
+        tx, result.payment_id, callback.session_id, dispute.capture
+    )
+    return replace(dispute, capture=capture)
 
 
 def _make_retry_error(message: str) -> RefusedError:

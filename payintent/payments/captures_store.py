@@ -132,7 +132,21 @@ async def complete_reference(
     dot. `is_unused` is False if another capture has the given reference, which is then not stored.
     The session must be locked.
     """
-    capture = await tx.row(
+    capture = await _find_partial(tx, payment_id, session_id, reference)
+    if capture is not None and is_unused and len(reference) > len(capture["reference"]):
+        await tx.fetch("UPDATE capture SET reference = $2 WHERE id = $1", capture["id"], reference)
+    return capture is not None
+
+
+async def get_stored_reference(tx: Tx, payment_id: UUID, session_id: UUID, reference: str) -> str:
+    """Return the reference under which a session's capture is stored, which may be longer."""
+    capture = await _find_partial(tx, payment_id, session_id, reference)
+    return capture["reference"] if capture is not None else reference
+
+
+async def _find_partial(tx: Tx, payment_id: UUID, session_id: UUID, reference: str) -> Row | None:
+    """Find a capture if either its reference or the given reference is incomplete."""
+    return await tx.row(
         """
         SELECT id, reference
         FROM capture
@@ -145,9 +159,6 @@ async def complete_reference(
         session_id,
         reference,
     )
-    if capture is not None and is_unused and len(reference) > len(capture["reference"]):
-        await tx.fetch("UPDATE capture SET reference = $2 WHERE id = $1", capture["id"], reference)
-    return capture is not None
 
 
 async def add(

@@ -102,6 +102,30 @@ async def test_a_dispute_opens_a_case_with_amount_reason_deadline_and_reference(
     assert await world.events(payment) == ["payment.completed"]
 
 
+@pytest.mark.parametrize("reference", ["inv.", "inv.1", "inv.12"])
+async def test_a_dispute_that_is_reported_with_its_capture_needs_no_full_reference(
+    world: World, reference: str
+) -> None:
+    payment = await world.create()
+    session = (await world.select(payment)).session
+    await world.report(payment, session.id, captured(159000, reference="inv.1"))
+    callback = VerifiedCallback(
+        id="chargeback",
+        session_id=session.id,
+        report=captured(159000, reference=reference),
+        dispute=report(payment, reference="inv", capture=reference),
+    )
+    receiver = world.service.callback_receiver
+    result = await receiver.receive(world.account_id, callback, b"raw body")
+    assert (result.is_new, result.payment_id) == (True, payment.id)
+    kinds = {case.kind for case in await world.perform(ListCases())}
+    [capture] = await world.rows("SELECT disputed_minor FROM capture WHERE reference = 'inv.1'")
+    if reference == "inv.12":  # another capture
+        assert (kinds, capture["disputed_minor"]) == ({"DISPUTE", "DOUBLE_PAYMENT"}, 0)
+    else:
+        assert (kinds, capture["disputed_minor"]) == ({"DISPUTE"}, 159000)
+
+
 async def test_all_reports_of_a_dispute_update_the_same_case(world: World) -> None:
     payment = await create_paid_payment(world)
     for state, funds in (

@@ -687,10 +687,9 @@ def test_a_chargeback_is_a_dispute_of_the_whole_payment_without_a_deadline(
     callback = parse(
         gateway, payment_response(session_id, respCode=code, respDesc="Charge\x00back")
     )
-    capture = f"{invoice_no(session_id)}.2868821"
     assert callback.dispute == DisputeReport(
-        reference=capture,
-        capture=capture,
+        reference=invoice_no(session_id),
+        capture=f"{invoice_no(session_id)}.2868821",
         state=state,
         funds=funds,
         amount_minor=159_000,
@@ -751,7 +750,7 @@ def test_a_payment_of_another_shop_of_the_merchant_has_no_session_id(
         {"currencyCode": "S$"},
         {"currencyCode": None},
         {"invoiceNo": None},
-        {"tranRef": "x" * 250},
+        {"tranRef": "x" * 256},
         {"respCode": "4005", "invoiceNo": ""},
         {"respCode": "4005", "invoiceNo": "a" * 51, "userDefined1": None},
         {"respCode": "4005", "tranRef": "a\u0000b"},
@@ -773,7 +772,7 @@ def test_a_signed_callback_with_invalid_content_is_refused(
         ({"currencyCode": "SGD"}, 159_000, "SGD", None),
         ({"currencyCode": "VND"}, 1_590, "VND", None),
         ({"amount": "1590.001"}, 159_000, "THB", "1590.001 THB"),
-        ({"tranRef": "x" * 249}, 159_000, "THB", None),
+        ({"tranRef": "x" * 255}, 159_000, "THB", None),
     ],
 )
 async def test_a_payment_in_another_currency_or_precision_is_reported_as_received(

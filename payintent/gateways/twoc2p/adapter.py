@@ -87,8 +87,7 @@ DETAIL_CHARS_MAX = 200
 COUNTRIES = frozenset({"TH", "ID", "PH", "SG", "MY", "HK", "TW", "VN", "KH"})
 _OFFSET = re.compile(r"[+-](0[0-9]|1[0-4]):[0-5][0-9]")
 _INVOICE = re.compile(r"[0-9A-Za-z._-]{1,50}")  # may belong to another shop of the merchant
-#: Up to 255 characters are published, but disputes store references of up to 300 with the invoice.
-_TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,249}")
+_TRAN_REF = re.compile(r"[0-9A-Za-z_-]{0,255}")
 _PAGE_URL = re.compile(r"https?://[^\s/].{0,2036}")
 _INVALID_OFFSET = "utc_offset is missing or does not look like +08:00"
 _SERVER_ERROR = 500
@@ -316,14 +315,17 @@ def _session_report(payment: TwoC2pPayment) -> SessionReport | None:
 
 
 def _dispute(payment: TwoC2pPayment, report: SessionReport) -> DisputeReport | None:
-    """Report a chargeback of the full transaction. 2C2P sends neither an id nor a deadline."""
+    """Report a chargeback of the full transaction. 2C2P sends neither an id nor a deadline.
+
+    The reference is the invoice number, because a notification may lack `tranRef`.
+    """
     code = payment.respCode
     dispute = codes.DISPUTES.get(code)
-    if dispute is None or report.capture is None:
+    if dispute is None or report.capture is None or payment.invoiceNo is None:
         return None
     state, funds = dispute
     return DisputeReport(
-        reference=report.capture.reference,
+        reference=payment.invoiceNo,
         capture=report.capture.reference,
         state=state,
         funds=funds,
