@@ -66,7 +66,7 @@ from payintent.webhooks.windows import EndpointWindows
 from payintent.worker_metrics import check_ledger, measure
 
 _log = get_logger("workers")
-_LEASE_S = 60.0  # of claimed sessions and refunds; a gateway call takes at most 15 s
+_LEASE_S = 60.0  # of claimed sessions and refunds; longer than any gateway call
 _COUNT_EVERY_S = 2.0  # console figures lag by at most this interval plus `SETTLING_DELAY_S`
 _MAIL_EVERY_S = 5.0
 _LEDGER_EVERY_S = 3600.0

@@ -386,7 +386,7 @@ class UnusableCallbackError(InvalidCallbackError):
 
 
 class Gateway(Protocol):
-    """A payment gateway. Calls take at most 15 s and are never made inside a transaction."""
+    """A payment gateway. Calls take at most 15 s, or 45 s for refunds with several requests."""
 
     provider: str
     capabilities: GatewayCapabilities
