@@ -28,6 +28,11 @@ _FILES = (
     *("checkout.css", "checkout.js", "card.js", "offer.js", "onchain.js", "wallet.js"),
     *("deposit.js", "derive.js", "frame.js"),
 )
+#: Removes the card step's notice in browsers that know the syntax of our scripts.
+SCRIPT_CHECK = files.make_inline_block(
+    "new (class { constructor() { this.#run(); } #run() {"
+    ' document.querySelector("[data-needs-script]")?.remove(); } })();'
+)
 _STYLE = "checkout.css"
 _OFFER = "offer.js"
 _FLAGS = frozenset(f"{country.lower()}.svg" for country in COUNTRIES)

@@ -1,19 +1,21 @@
 """The wallet, deposit and card steps of the hosted page, and the URLs that they use."""
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from decimal import Decimal
 from functools import partial, reduce
-from typing import Any
+from typing import Any, ClassVar
 from urllib.parse import urlsplit
 
 from payintent.chains.store import TEST_CHAIN
 from payintent.checkout.context import CheckoutContext
 from payintent.checkout.languages import Language
+from payintent.checkout.static_files import SCRIPT_CHECK
 from payintent.core import ids
 from payintent.core.addresses import parse_web_origin
 from payintent.core.errors import RefusedError
 from payintent.http.middleware import ScriptSources
+from payintent.http.pages.static_files import InlineBlock
 from payintent.onchain.wallet_sessions import get_session_view
 from payintent.runtime.settings import Settings
 
@@ -118,13 +120,15 @@ class CardStep:
     script_url: str
     publishable_key: str
     client_secret: str = field(repr=False)  # anyone who has it can pay and read the result
+    script_check: ClassVar[InlineBlock] = SCRIPT_CHECK
 
     @property
     def sources(self) -> ScriptSources:
         origin = parse_web_origin(self.script_url)
         if origin is None:
             return ScriptSources()
-        return _DOCUMENTED_SOURCES.get(origin) or ScriptSources((origin,), (origin,), (origin,))
+        sources = _DOCUMENTED_SOURCES.get(origin) or ScriptSources((origin,), (origin,), (origin,))
+        return replace(sources, inline_hashes=(SCRIPT_CHECK.csp_source,))
 
 
 def card_step(action: dict[str, Any]) -> CardStep | None:

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from payintent.checkout.static_files import SCRIPT_CHECK
 from payintent.checkout.steps import CardStep, card_step
 from payintent.gateways.stripe.adapter import SCRIPT_URL
 from payintent.http.middleware import content_security_policy
@@ -29,7 +30,9 @@ def policy(script_url: str) -> dict[str, str]:
 
 def test_the_policy_for_stripe_matches_its_documentation() -> None:
     directives = policy(SCRIPT_URL)
-    assert directives["script-src"] == "'self' https://*.js.stripe.com https://js.stripe.com"
+    assert directives["script-src"] == (
+        f"'self' {SCRIPT_CHECK.csp_source} https://*.js.stripe.com https://js.stripe.com"
+    )
     assert directives["frame-src"] == (
         "https://*.js.stripe.com https://hooks.stripe.com https://js.stripe.com"
     )
@@ -38,7 +41,7 @@ def test_the_policy_for_stripe_matches_its_documentation() -> None:
 
 def test_a_script_from_another_host_may_only_load_from_and_connect_to_its_origin() -> None:
     directives = policy("http://127.0.0.1:8420/element/v3.js")
-    assert directives["script-src"] == "'self' http://127.0.0.1:8420"
+    assert directives["script-src"] == f"'self' {SCRIPT_CHECK.csp_source} http://127.0.0.1:8420"
     assert directives["frame-src"] == "http://127.0.0.1:8420"
     assert directives["connect-src"] == "'self' http://127.0.0.1:8420"
 

@@ -163,13 +163,13 @@ async def form(gallery: Gallery) -> Visit:
 
 @state
 async def card(gallery: Gallery) -> Visit:
-    return await _create_in_progress(gallery, "card", ready="iframe, noscript p")
+    return await _create_in_progress(gallery, "card", ready="iframe, [data-needs-script]")
 
 
 @state
 async def card_away(gallery: Gallery) -> Visit:
     return await _create_in_progress(
-        gallery, "card-away", ready="[data-status].problem, noscript p"
+        gallery, "card-away", ready="[data-status].problem, [data-needs-script]"
     )
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 import aiohttp
 import pytest
-from playwright.async_api import Browser, BrowserContext, Error, FrameLocator, Page, expect
+from playwright.async_api import Browser, BrowserContext, Error, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
 from payintent.gateway_accounts.operations import AddAccount
@@ -292,12 +292,27 @@ async def test_the_card_step_without_javascript_offers_only_other_methods(
         page = await buyer.new_page()
         checkout = CardCheckout(world, page, method, "")
         await checkout.start_payment()
-        # Playwright cannot locate this element by its text.
-        await expect(page.locator("noscript p")).to_contain_text("requires JavaScript")
-        await expect(page.locator("noscript p")).to_be_visible()
+        await expect(page.get_by_text("requires JavaScript")).to_be_visible()
         await unfold(page)
         await expect(page.get_by_role("radio", name="Transfer")).to_be_visible()
         await expect(page.get_by_role("button", name="Pay 1,590.00 THB")).to_be_hidden()
+
+
+async def test_a_browser_that_cannot_run_the_scripts_explains_why_there_is_no_card_form(
+    checkout: CardCheckout,
+) -> None:
+    async def break_scripts(route: Route) -> None:
+        answer = await route.fetch()
+        await route.fulfill(response=answer, body=(await answer.text()).replace("?.", "@"))
+
+    await checkout.start_payment()
+    notice = checkout.page.get_by_text("This payment method requires JavaScript")
+    await expect(checkout.card.get_by_label("Card number")).to_be_visible()
+    await expect(notice).to_be_hidden()
+    await checkout.page.route("**/c/**", break_scripts)
+    await checkout.page.reload()
+    await expect(notice).to_be_visible()
+    checkout.errors.clear()
 
 
 async def test_the_card_step_fits_a_small_screen(checkout: CardCheckout) -> None:
