@@ -40,4 +40,5 @@ def test_an_ended_process_without_a_signal_is_replaced_and_does_not_hold_up_the_
         timeout=PATIENCE_S,
     )
     events = [json.loads(line)["event"] for line in program.stderr.splitlines()]
-    assert events[:3] == ["process_ended", "roll_done", "process_started"]
+    assert events[0] == "process_ended"
+    assert set(events[1:3]) == {"process_started", "roll_done"}
