@@ -27,8 +27,9 @@ _HOUR_S = 3_600
 #: How long previous webhook secrets can remain valid after a new one is created, in hours.
 _OVERLAPS_H = (0, 1, 24)
 _NAMES = tuple(field.name for field in fields(EditableSettings))
-#: The labels on the page, by the setting name that error messages contain.
+#: The words for members, by the names that error messages contain.
 _LABELS = {
+    "allow_http is set": "your payment service provider allows http",
     "callback_url": "Callback URL",
     "return_url": "Return URL",
     "allowed_origins": "Allowed origins",
@@ -184,7 +185,7 @@ async def _render_settings_page(visit: MemberVisit, page: _Page) -> Response:
 
 
 def _name_settings(message: str) -> str:
-    """Replace the names of the settings in a message with their labels."""
+    """Replace the names in a message with words that members know."""
     for name, label in _LABELS.items():
         message = message.replace(name, label)
     return message

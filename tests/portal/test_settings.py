@@ -11,6 +11,7 @@ import pytest
 from pytest_asyncio import fixture
 
 from payintent.core.errors import BadRequestError, RefusedError
+from payintent.http.egress import EgressRules
 from payintent.members.edit_test_side import (
     EditableSettings,
     change_test_settings,
@@ -21,8 +22,13 @@ from payintent.members.model import MemberRole
 from payintent.members.operations import member_actor
 from payintent.merchants.access_operations import IssueApiKey
 from payintent.merchants.callback_secrets import RotateCallbackSecret
-from payintent.merchants.operations import SetCallbackUrl, SetMerchantProfile
+from payintent.merchants.operations import (
+    SetCallbackUrl,
+    SetMerchantProfile,
+    check_merchant_callback_url,
+)
 from payintent.operators.operation import run
+from payintent.portal.settings import _name_settings
 from payintent.runtime.settings import Settings
 from payintent.webhooks import outbox_store
 from payintent.webhooks.model import EventType
@@ -109,6 +115,13 @@ async def test_a_developer_can_change_the_test_side_but_not_the_live_side(
     await save(developer, await read_fields(developer), **cleared)
     fields = await read_fields(developer)
     assert {fields[name] for name in _VALUES} == {""}
+
+
+async def test_members_learn_who_can_allow_http() -> None:
+    with pytest.raises(BadRequestError) as refused:
+        await check_merchant_callback_url("http://shop.test/", EgressRules(), allow_http=False)
+    message = "Callback URL must be https unless your payment service provider allows http"
+    assert _name_settings(refused.value.message) == message
 
 
 async def test_nothing_is_written_if_nothing_was_changed(api: Api, developer: Person) -> None:
