@@ -30,23 +30,21 @@ async def post_side(visit: MemberVisit) -> Response:
         raise BadRequestError("Select the live side or the test side.")
     if not visit.session.livemode and side == _LIVE:
         raise BadRequestError(_ONLY_TEST)
-    issued_key = None
-    if side == _TEST and visit.session.test_merchant_id is None:
-        issued_key = await _create_test_side(visit)
+    is_missing = side == _TEST and visit.session.test_merchant_id is None
+    if is_missing and not visit.may(MemberRight.MANAGE_TEST):
+        raise RefusedError(ErrorCode.FORBIDDEN, _NO_TEST_SIDE)
+    # A session without a test side remains on the live side.
     await session_store.set_side(
         visit.context.database, visit.session.id, in_test=visit.session.livemode and side == _TEST
     )
-    if issued_key is not None:
-        return _render_created_page(visit, issued_key)
+    if is_missing:
+        # Nothing may fail after this, because the secrets are shown only once.
+        issued_key = await create_test_side(
+            visit.context.operation_context, visit.actor, visit.session.merchant_id
+        )
+        if issued_key is not None:
+            return _render_created_page(visit, issued_key)
     return redirect(get_safe_next_path(visit.form.get("page")))
-
-
-async def _create_test_side(visit: MemberVisit) -> IssuedApiKey | None:
-    if not visit.may(MemberRight.MANAGE_TEST):
-        raise RefusedError(ErrorCode.FORBIDDEN, _NO_TEST_SIDE)
-    return await create_test_side(
-        visit.context.operation_context, visit.actor, visit.session.merchant_id
-    )
 
 
 def _render_created_page(visit: MemberVisit, issued_key: IssuedApiKey) -> Response:

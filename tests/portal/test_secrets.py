@@ -8,8 +8,9 @@ import pytest
 
 from payintent.core.errors import ConflictError
 from payintent.members.edit_test_side import TEST_KEYS_MAX, create_test_key, rotate_test_secret
+from payintent.members.model import MemberRole
 from payintent.members.operations import member_actor
-from tests.portal.member_browser import Person, words
+from tests.portal.member_browser import Person, member, words
 from tests.portal.test_settings import developer, find_test_merchant, live_state, read_fields, save
 from tests.support.world import Api, World
 
@@ -42,6 +43,18 @@ async def test_a_test_key_is_shown_once_and_works_until_it_is_revoked(
     assert (await developer.post(f"/merchant/keys/{public_id}/revoke")).status == 303
     revoked = await api.send("GET", "/v1/payments", headers=api.bearer(key))
     assert revoked.status in {200, 401}  # the key may be cached for a second
+
+
+async def test_no_test_side_is_created_if_its_secrets_could_not_be_shown(api: Api) -> None:
+    person = await member(api, MemberRole.DEVELOPER)
+    connection = await api.world.open_connection()
+    async with connection.transaction():
+        await connection.execute("SELECT FROM member_session FOR UPDATE")
+        assert (await person.post("/merchant/side", side="test")).status == 409
+    await connection.close()
+    assert await api.world.rows("SELECT FROM merchant WHERE NOT livemode") == []
+    page = await person.post("/merchant/side", side="test")
+    assert _SECRET.search(words(page))
 
 
 async def test_parallel_submissions_create_a_single_key_and_a_single_secret(
