@@ -542,10 +542,11 @@ PAID_BY_DEPOSIT = """
         LIMIT 1
     ), receipt AS (
         INSERT INTO chain_receipt (id, chain, account_id, block, block_hash, tx_hash, log_index,
-            uuid, payer, token, receiver, amount, session_id, disposition, final_at, mined_at)
+            uuid, payer, token, receiver, amount, session_id, disposition, final_at, mined_at,
+            deposit_capture_id)
         SELECT gen_random_uuid(), k.chain, k.account_id, 7, n.word, n.word, 0,
             substr(n.word, 1, 16), k.receiver, t.address, k.receiver, 90, c.session_id, 'deposit',
-            clock(), clock()
+            clock(), clock(), c.id
         FROM chosen
         JOIN capture c ON c.id = chosen.capture_id
         CROSS JOIN chain_contract k
