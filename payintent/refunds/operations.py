@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from decimal import Decimal
 from typing import Annotated, ClassVar
 from uuid import UUID
 
@@ -11,6 +12,7 @@ from payintent.chains.store import DEPOSIT_PROVIDER
 from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import ConflictError, NotFoundError, UnprocessableError
+from payintent.core.money import parse_amount
 from payintent.core.texts import check_text, format_count
 from payintent.db.database import Executor, Tx
 from payintent.gateway_accounts.accounts import GatewayAccounts
@@ -191,7 +193,8 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
 
     async def changes(self, context: OperationContext) -> list[str]:
         snapshot = await require_payment(context.database, self.payment_id)
-        amount = self.amount or "the remaining amount"
+        currency = snapshot.payment.currency
+        amount = f"{self.amount} {currency}" if self.amount else "the remaining amount"
         session = snapshot.session
         is_deposit = session is not None and session.quote.provider == DEPOSIT_PROVIDER
         source = "the address that the buyer enters" if is_deposit else "the original source"
@@ -201,6 +204,9 @@ class RefundPayment(ChangeOperation[RefundDetails], frozen=True, kw_only=True):
     async def check(self, context: OperationContext) -> None:
         check_text("reason", self.reason, _REASON_MAX)
         check_text("destination", self.destination, _DESTINATION_MAX)
+        if self.amount is not None:
+            payment = (await require_payment(context.database, self.payment_id)).payment
+            parse_amount(self.amount, payment.currency, Decimal(0), Decimal("Infinity"))
 
     async def apply(self, context: OperationContext, tx: Tx) -> RefundDetails:
         """Reserve and queue the refund. Raises the same errors as the merchant's API."""

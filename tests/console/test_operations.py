@@ -10,6 +10,7 @@ import pytest
 
 from payintent.console.operation_forms import build_form
 from payintent.console.queue_counts import QueueCounts
+from payintent.core import ids
 from payintent.core.access import Role
 from payintent.core.errors import StorageUnavailableError
 from payintent.operations import OPERATIONS
@@ -242,6 +243,18 @@ async def test_a_destructive_operation_needs_a_confirmation(ada: Visitor, stage:
     assert "Review changes" in words(answer)
     assert dict(_find_hidden_fields(answer)) == {"csrf": ada.csrf} | form
     assert await stage.world.rows("SELECT 1 FROM audit WHERE why = $1", WHY) == []
+
+
+async def test_the_amount_of_a_refund_is_checked_before_the_review(
+    ada: Visitor, stage: Stage
+) -> None:
+    payment = await stage.world.create()
+    form = {"payment_id": ids.format_id(ids.PAYMENT, payment.id), "why": WHY}
+    answer = await ada.post(page_of("payment.refund"), **form, amount="abc")
+    assert answer.status == 400
+    assert "amount must be a plain decimal string" in words(answer)
+    review = await ada.post(page_of("payment.refund"), **form, amount="10.00")
+    assert "refund 10.00 THB" in words(review)
 
 
 async def test_a_dry_run_shows_a_count_without_changing_anything(
