@@ -142,7 +142,7 @@ async def _check_identity_provider(report: _Report, settings: Settings) -> None:
     """Fetch the provider's metadata and keys, as for a sign-in."""
     provider = IdentityProvider(settings)
     try:
-        keys = await provider.get_keys(None)
+        keys = await provider.get_keys()
     except IdentityProviderError as error:
         report.fail("oidc", f"{settings.oidc_issuer}: {error.detail}")
     else:

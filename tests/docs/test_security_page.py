@@ -4,7 +4,7 @@ from collections.abc import AsyncIterator, Callable
 
 import pytest
 
-from payintent.checkout.static_files import offer_script
+from payintent.checkout.static_files import SCRIPT_CHECK, offer_script
 from payintent.runtime.settings import Settings
 from payintent.service import Service
 from tests.checkout.test_card_step import policy as card_step_policy
@@ -23,14 +23,18 @@ CLAUSES: dict[str, Callable[[Policies], bool]] = {
         policies["plain"]["script-src"] == "'self'"
     ),
     "on the card step, scripts also load from the gateway": (
-        lambda policies: policies["card step"]["script-src"] == f"'self' {_GATEWAY_ORIGIN}"
+        lambda policies: _GATEWAY_ORIGIN in policies["card step"]["script-src"].split()
     ),
-    "the only inline script is on the wallet step and is allowed by its hash": lambda policies: (
-        policies["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
-        and not any(
-            mark in directives["script-src"]
-            for name, directives in policies.items()
-            for mark in ("unsafe", "nonce", *(() if name == "wallet step" else ("sha",)))
+    "the wallet step and the card step have one inline script each, which is allowed by its hash": (
+        lambda policies: (
+            policies["wallet step"]["script-src"] == f"'self' {offer_script('en').csp_source}"
+            and set(policies["card step"]["script-src"].split())
+            == {"'self'", SCRIPT_CHECK.csp_source, _GATEWAY_ORIGIN}
+            and not any(
+                mark in directives["script-src"]
+                for name, directives in policies.items()
+                for mark in ("unsafe", "nonce", *(() if name.endswith("step") else ("sha",)))
+            )
         )
     ),
     "forms submit only to the service and to the gateways of the offered methods": (
