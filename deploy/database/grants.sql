@@ -19,6 +19,8 @@ GRANT SELECT, INSERT, UPDATE ON
 TO payintent_api, payintent_worker;
 -- A batch without addresses is deleted before its transaction commits.
 GRANT DELETE ON sweep_batch TO payintent_api, payintent_worker;
+-- Resuming a chain deletes the deposits to reread. Foreign keys protect transfers with a capture or case.
+GRANT DELETE ON chain_receipt TO payintent_api;
 
 -- Rows that never change.
 GRANT SELECT, INSERT ON checkout, event, attempt, ledger_entry, deposit_sweep

@@ -39,7 +39,7 @@ _FAILURE = """
         AND w.final_at > coalesce(h.sweep_now_at, '-infinity')
         AND EXISTS (SELECT FROM sweep_batch b WHERE b.tx_hash = w.tx_hash)
 """
-#: Condition: batch `b` was reverted, or swept nothing from several addresses of a paused token.
+#: True if batch `b` was reverted, or swept nothing from several addresses of a paused token.
 _HAS_FAILED = """
     (b.result = 'reverted' OR b.result = 'mined' AND (
         SELECT count(*) > 1 AND NOT bool_or(w.succeeded) FROM deposit_sweep w
