@@ -10,6 +10,7 @@ import pytest
 from playwright.async_api import Browser, BrowserContext, Error, FrameLocator, Page, Route, expect
 from pytest_asyncio import fixture
 
+from payintent.checkout.static_files import SCRIPT_CHECK
 from payintent.gateway_accounts.operations import AddAccount
 from payintent.gateways.http_client import GatewayHttpClient
 from payintent.gateways.stripe.adapter import StripeGateway
@@ -256,7 +257,7 @@ async def test_only_the_card_step_allows_the_provider_in_its_content_security_po
     await expect(checkout.card.get_by_label("Card number")).to_be_visible()
     policy = await _policy(checkout.page)
     assert policy["default-src"] == "'none'"
-    assert policy["script-src"] == f"'self' {checkout.url}"
+    assert policy["script-src"] == f"'self' {SCRIPT_CHECK.csp_source} {checkout.url}"
     assert policy["frame-src"] == checkout.url
     assert policy["connect-src"] == f"'self' {checkout.url}"
     await checkout.pay(PAYS)
