@@ -342,9 +342,10 @@ async def test_a_developer_can_revoke_a_live_key(api: Api, developer: Person) ->
     page = words(await developer.get("/merchant/keys"))
     assert f"sk_live_{public_id}_…" in page
     assert api.world.api_key not in page
+    assert " Revoked " not in page
     assert (await developer.post(f"/merchant/keys/{public_id}/revoke")).status == 303
     assert (await api.create()).status == 401
-    assert "revoked" in words(await developer.get("/merchant/keys"))
+    assert " Revoked " in words(await developer.get("/merchant/keys"))
     [entry] = await api.world.rows("SELECT who FROM audit WHERE action = 'key.revoke'")
     assert entry["who"] == f"merchant:{api.world.merchant_id}:developer@shop.test"
 
