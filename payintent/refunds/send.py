@@ -140,7 +140,7 @@ class RefundSender:
             if not is_queued or not await refund_store.is_disputed(tx, refund.capture_id):
                 return
             if refund.sent_at is not None:
-                await refund_store.mark_not_queued(tx, refund.id)
+                await refund_store.resume_polling(tx, refund.id)
                 return
             report = RefundReport(state=GatewayRefundState.DECLINED, detail="disputed")
             await settle_refund(tx, refund.id, report)

@@ -334,7 +334,7 @@ async def mark_queued(database: Executor, refund_id: UUID) -> None:
     )
 
 
-async def mark_not_queued(tx: Tx, refund_id: UUID) -> None:
+async def resume_polling(tx: Tx, refund_id: UUID) -> None:
     """Poll a queued refund that was sent before, instead of sending it again."""
     await tx.fetch("UPDATE refund SET step = 'sent' WHERE id = $1 AND step = 'queued'", refund_id)
 
